@@ -1,0 +1,234 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package checkpoint
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/tranche-dra/tranche/pkg/durable"
+)
+
+const suffix = ".json"
+
+// claimUID is what the API server gives as UID; it becomes a file name here,
+// so nothing else is let in.
+var claimUID = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9-]{0,127}$`)
+
+// Store reads and writes records. It is safe for concurrent use; two writers
+// of the same claim are kept apart by the caller's claim lock.
+type Store struct {
+	dir   string
+	files durable.Files
+
+	mu    sync.Mutex
+	cache map[string]cached
+}
+
+// cached is a decoded file together with what tells whether the file on disk
+// is still the one that was decoded. Every write makes a new inode.
+type cached struct {
+	inode, size int64
+	modified    time.Time
+	record      Record
+	err         error
+}
+
+// NewStore opens the records in dir, which is made if it is missing.
+func NewStore(dir string, files durable.Files) (*Store, error) {
+	for _, d := range []string{dir, filepath.Join(dir, "damaged")} {
+		if err := files.MkdirAll(d, 0o700); err != nil {
+			return nil, fmt.Errorf("open records: %w", err)
+		}
+	}
+	return &Store{dir: dir, files: files, cache: map[string]cached{}}, nil
+}
+
+func (s *Store) path(uid string) (string, error) {
+	if !claimUID.MatchString(uid) {
+		return "", fmt.Errorf("claim UID %q is not usable as a file name: letters, digits and hyphens are", uid)
+	}
+	return filepath.Join(s.dir, uid+suffix), nil
+}
+
+// Write puts a record on disk.
+func (s *Store) Write(r Record) error {
+	path, err := s.path(r.Claim.UID)
+	if err != nil {
+		return fmt.Errorf("write record: %w", err)
+	}
+	data, err := Encode(r)
+	if err != nil {
+		return err
+	}
+	if _, err := s.files.Write(path, data, 0o600); err != nil {
+		return fmt.Errorf("write record of claim %s: %w", r.Claim, err)
+	}
+	return nil
+}
+
+// Read gets the record of a claim. It returns false where there is none, and
+// an error that wraps ErrDamaged or ErrNewer where there is one that cannot be used.
+func (s *Store) Read(uid string) (Record, bool, error) {
+	path, err := s.path(uid)
+	if err != nil {
+		return Record{}, false, fmt.Errorf("read record: %w", err)
+	}
+	r, err := s.load(path, uid)
+	if errors.Is(err, fs.ErrNotExist) {
+		return Record{}, false, nil
+	}
+	return r, err == nil, err
+}
+
+// Remove deletes the record of a claim and what stands damaged under its name.
+func (s *Store) Remove(uid string) error {
+	path, err := s.path(uid)
+	if err != nil {
+		return fmt.Errorf("remove record: %w", err)
+	}
+	for _, p := range []string{path, s.damagedPath(uid)} {
+		if err := s.files.Remove(p); err != nil {
+			return fmt.Errorf("remove record: %w", err)
+		}
+	}
+	return nil
+}
+
+// Bad is a file that is not a usable record.
+type Bad struct {
+	ClaimUID string
+	Err      error
+}
+
+// Listing is everything in the store.
+type Listing struct {
+	Records []Record
+	// Bad files, those set aside earlier among them. What such a claim holds
+	// is known from its share directories alone.
+	Bad []Bad
+}
+
+// List reads all records.
+func (s *Store) List() (Listing, error) {
+	var out Listing
+	uids, err := names(s.dir)
+	if err != nil {
+		return out, fmt.Errorf("list records: %w", err)
+	}
+	for _, uid := range uids {
+		r, err := s.load(filepath.Join(s.dir, uid+suffix), uid)
+		switch {
+		case err == nil:
+			out.Records = append(out.Records, r)
+		case errors.Is(err, fs.ErrNotExist):
+		case errors.Is(err, ErrDamaged), errors.Is(err, ErrNewer):
+			out.Bad = append(out.Bad, Bad{uid, err})
+		default:
+			return out, fmt.Errorf("list records: %w", err)
+		}
+	}
+	damaged, err := names(filepath.Join(s.dir, "damaged"))
+	if err != nil {
+		return out, fmt.Errorf("list damaged records: %w", err)
+	}
+	for _, uid := range damaged {
+		if slices.Contains(uids, uid) {
+			continue // it was prepared again, or is listed above
+		}
+		out.Bad = append(out.Bad, Bad{uid, fmt.Errorf("%w: set aside", ErrDamaged)})
+	}
+	s.forgetExcept(uids)
+	return out, nil
+}
+
+// SetAside moves a damaged record out of the way, so that the claim can be
+// prepared again and the content can be looked at.
+func (s *Store) SetAside(uid string) (string, error) {
+	path, err := s.path(uid)
+	if err != nil {
+		return "", fmt.Errorf("set record aside: %w", err)
+	}
+	to := s.damagedPath(uid)
+	if err := os.Rename(path, to); err != nil {
+		return "", fmt.Errorf("set record aside: %w", err)
+	}
+	return to, nil
+}
+
+// IsSetAside tells whether a damaged record of the claim was set aside.
+func (s *Store) IsSetAside(uid string) (bool, error) {
+	_, err := os.Lstat(s.damagedPath(uid))
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	return err == nil, err
+}
+
+func (s *Store) damagedPath(uid string) string { return filepath.Join(s.dir, "damaged", uid+suffix) }
+
+func names(dir string) ([]string, error) {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return nil, err
+	}
+	var uids []string
+	for _, e := range entries {
+		uid, ok := strings.CutSuffix(e.Name(), suffix)
+		if ok && claimUID.MatchString(uid) && e.Type().IsRegular() {
+			uids = append(uids, uid)
+		}
+	}
+	return uids, nil
+}
+
+func (s *Store) load(path, uid string) (Record, error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return Record{}, err
+	}
+	inode, err := inodeOf(info)
+	if err != nil {
+		return Record{}, err
+	}
+	s.mu.Lock()
+	hit, ok := s.cache[uid]
+	s.mu.Unlock()
+	if ok && hit.inode == inode && hit.size == info.Size() && hit.modified.Equal(info.ModTime()) {
+		return hit.record, hit.err
+	}
+	data, err := os.ReadFile(path) //nolint:gosec // made from our directory and a checked UID
+	if err != nil {
+		return Record{}, err
+	}
+	r, err := Decode(data, uid)
+	if err != nil {
+		err = fmt.Errorf("read %s: %w", path, err)
+	}
+	s.mu.Lock()
+	s.cache[uid] = cached{inode: inode, size: info.Size(), modified: info.ModTime(), record: r, err: err}
+	s.mu.Unlock()
+	return r, err
+}
+
+func (s *Store) forgetExcept(uids []string) {
+	keep := make(map[string]bool, len(uids))
+	for _, uid := range uids {
+		keep[uid] = true
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for uid := range s.cache {
+		if !keep[uid] {
+			delete(s.cache, uid)
+		}
+	}
+}

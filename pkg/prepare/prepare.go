@@ -1,0 +1,260 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package prepare
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+
+	resourceapi "k8s.io/api/resource/v1"
+	"github.com/tranche-dra/tranche/cdi"
+	"github.com/tranche-dra/tranche/pkg/card"
+	"github.com/tranche-dra/tranche/pkg/checkpoint"
+	"github.com/tranche-dra/tranche/pkg/claims"
+	"github.com/tranche-dra/tranche/pkg/share"
+)
+
+// Reporter hears of what an administrator should look at.
+type Reporter interface {
+	// RecordDamaged: a record was set aside at path.
+	RecordDamaged(ctx context.Context, claimUID, path string, err error)
+}
+
+// Config of a Preparer. All fields are required.
+type Config struct {
+	// Node says how claims are decoded.
+	Node claims.Node
+	// Slots is how many shares one card takes.
+	Slots int
+	// BootID of the running kernel.
+	BootID  string
+	Records *checkpoint.Store
+	Locks   *checkpoint.Locks
+	Specs   cdi.Specs
+	Dirs    cdi.Dirs
+	Driver  cdi.DriverFiles
+	Report  Reporter
+}
+
+// Preparer prepares and unprepares claims.
+type Preparer struct {
+	Config
+}
+
+// New makes a Preparer. It does no I/O.
+func New(config Config) *Preparer { return &Preparer{config} }
+
+// Prepared is one share that containers can use.
+type Prepared struct {
+	share.ID
+	// CDIDeviceID is the qualified name that kubelet hands to the container runtime.
+	CDIDeviceID string
+}
+
+// Prepare makes the shares of an allocated claim usable on this node. Asked
+// again it gives the same answer and mends what is missing. A claim that holds
+// nothing of ours is success. The error names claim, request, card, limit and
+// remedy where the claim asks for what cannot be; IsTransient tells whether
+// trying again soon makes sense.
+func (p *Preparer) Prepare(ctx context.Context, claim *resourceapi.ResourceClaim) ([]Prepared, error) {
+	shares, err := claims.Decode(claim, p.Node)
+	if err != nil {
+		return nil, classify(err)
+	}
+	if len(shares) == 0 {
+		return nil, nil
+	}
+	unlock, err := p.Locks.Claim(ctx, string(claim.UID))
+	if err != nil {
+		return nil, classify(fmt.Errorf("prepare claim %s: %w", claims.Of(claim), err))
+	}
+	defer unlock()
+	record, err := p.hold(ctx, claims.Of(claim), shares)
+	if err != nil {
+		return nil, classify(err)
+	}
+	if _, err := p.finish(ctx, record); err != nil {
+		return nil, classify(fmt.Errorf("prepare claim %s: %w", record.Claim, err))
+	}
+	prepared := make([]Prepared, 0, len(shares))
+	for _, s := range shares {
+		prepared = append(prepared, Prepared{ID: s.ID, CDIDeviceID: cdi.DeviceID(s.Key())})
+	}
+	return prepared, nil
+}
+
+// hold makes sure that a record holds the room of exactly these shares. What
+// the claim held before under another allocation or another boot is let go.
+func (p *Preparer) hold(ctx context.Context, claim share.Claim, shares []share.Share) (checkpoint.Record, error) {
+	record, found, err := p.Records.Read(claim.UID)
+	switch {
+	case errors.Is(err, checkpoint.ErrDamaged):
+		if err := p.setAside(ctx, claim.UID, err); err != nil {
+			return record, err
+		}
+	case err != nil:
+		return record, fmt.Errorf("prepare claim %s: %w", claim, err)
+	case found && record.Phase == checkpoint.Unpreparing:
+		if err := p.sweep(claim.UID); err != nil {
+			return record, err
+		}
+	case found && record.BootID == p.BootID && slices.Equal(record.Shares, shares):
+		return record, nil
+	}
+	unlock, err := p.Locks.Reserve(ctx)
+	if err != nil {
+		return record, fmt.Errorf("prepare claim %s: %w", claim, err)
+	}
+	defer unlock()
+	if err := p.fit(claim, shares); err != nil {
+		return record, err
+	}
+	record = checkpoint.Record{Claim: claim, Phase: checkpoint.Preparing, BootID: p.BootID, Shares: shares}
+	return record, p.Records.Write(record)
+}
+
+// finish brings the node from a record that holds room to one that is Prepared,
+// and returns whether a file had to be written for that.
+func (p *Preparer) finish(ctx context.Context, record checkpoint.Record) (changed bool, err error) {
+	// Directories of an earlier allocation of this claim.
+	if err := p.removeDirs(record.Claim.UID, keys(record.Shares)); err != nil {
+		return false, err
+	}
+	devices := make([]cdi.Device, 0, len(record.Shares))
+	cards := make([]card.Card, 0, len(record.Shares))
+	for _, s := range record.Shares {
+		device, wrote, err := p.device(ctx, s)
+		changed = changed || wrote
+		if err != nil {
+			return changed, err
+		}
+		devices = append(devices, device)
+		cards = append(cards, device.Card)
+	}
+	common, err := p.Driver.Common(ctx, cards)
+	if err != nil {
+		return changed, fmt.Errorf("find driver files: %w", err)
+	}
+	spec, err := cdi.Build(record.Claim, devices, common)
+	if err != nil {
+		return changed, err
+	}
+	wrote, err := p.Specs.Write(record.Claim.UID, spec)
+	changed = changed || wrote
+	if err != nil || record.Phase == checkpoint.Prepared {
+		return changed, err
+	}
+	record.Phase = checkpoint.Prepared
+	return true, p.Records.Write(record)
+}
+
+// device writes the directory of a share and says what its containers get.
+func (p *Preparer) device(ctx context.Context, s share.Share) (device cdi.Device, wrote bool, err error) {
+	c, ok := p.Node.Card(s.Device)
+	if !ok {
+		return device, false, &claims.Error{Claim: s.Claim, Request: s.Request, Device: s.Device, Err: claims.ErrNoSuchCard}
+	}
+	data, err := cdi.ShareFile(s, c)
+	if err != nil {
+		return device, false, err
+	}
+	if wrote, err = p.Dirs.Write(s.Key(), data); err != nil {
+		return device, wrote, err
+	}
+	edits, err := p.Driver.Device(ctx, c)
+	if err != nil {
+		return device, wrote, fmt.Errorf("find files of card %s: %w", c.UUID, err)
+	}
+	return cdi.Device{Share: s, Card: c, HostDir: p.Dirs.Path(s.Key()), Edits: edits}, wrote, nil
+}
+
+// fit checks that the shares fit beside all that others hold on this node. The
+// caller holds the reservation lock.
+func (p *Preparer) fit(claim share.Claim, shares []share.Share) error {
+	held, err := p.held(claim.UID)
+	if err != nil {
+		return fmt.Errorf("prepare claim %s: %w", claim, err)
+	}
+	for _, s := range shares {
+		c, ok := p.Node.Card(s.Device)
+		if !ok {
+			return &claims.Error{Claim: claim, Request: s.Request, Device: s.Device, Err: claims.ErrNoSuchCard}
+		}
+		if err := share.Fit(share.CapacityOf(c, p.Slots), held, s); err != nil {
+			return err
+		}
+		held = append(held, s)
+	}
+	return nil
+}
+
+// held is what all claims but one hold: by their records and, where a record
+// cannot be read, by the files that its containers still use.
+func (p *Preparer) held(exceptUID string) ([]share.Share, error) {
+	listing, err := p.Records.List()
+	if err != nil {
+		return nil, err
+	}
+	var held []share.Share
+	for _, r := range listing.Records {
+		if r.Claim.UID != exceptUID {
+			held = append(held, r.Shares...)
+		}
+	}
+	for _, bad := range listing.Bad {
+		if bad.ClaimUID == exceptUID {
+			continue
+		}
+		shares, err := p.sharesOnDisk(bad.ClaimUID)
+		if err != nil {
+			return nil, err
+		}
+		held = append(held, shares...)
+	}
+	return held, nil
+}
+
+// sharesOnDisk reads what a claim without a usable record holds. A directory
+// that does not tell is passed over: it must not stop every other claim.
+func (p *Preparer) sharesOnDisk(uid string) ([]share.Share, error) {
+	all, err := p.Dirs.List()
+	if err != nil {
+		return nil, err
+	}
+	var shares []share.Share
+	for _, key := range all {
+		if !key.BelongsTo(uid) {
+			continue
+		}
+		data, err := os.ReadFile(filepath.Join(p.Dirs.Path(key), cdi.ShareFileName))
+		if err != nil {
+			continue
+		}
+		if doc, err := cdi.ParseShareFile(data); err == nil {
+			shares = append(shares, doc.Share())
+		}
+	}
+	return shares, nil
+}
+
+func (p *Preparer) setAside(ctx context.Context, uid string, damage error) error {
+	path, err := p.Records.SetAside(uid)
+	if err != nil {
+		return err
+	}
+	p.Report.RecordDamaged(ctx, uid, path, damage)
+	return nil
+}
+
+func keys(shares []share.Share) []share.Key {
+	out := make([]share.Key, 0, len(shares))
+	for _, s := range shares {
+		out = append(out, s.Key())
+	}
+	return out
+}
+

@@ -1,0 +1,8 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package reconcile heals the node: it compares the records with what is on
+// disk, with what kubelet runs and with what the API server knows, at start, at
+// once when the CDI directory changes, and periodically. It only ever acts
+// through package prepare, which holds the locks, so that healing and kubelet's
+// calls may run at the same time.
+package reconcile
