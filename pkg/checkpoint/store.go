@@ -59,20 +59,21 @@ func (s *Store) path(uid string) (string, error) {
 	return filepath.Join(s.dir, uid+suffix), nil
 }
 
-// Write puts a record on disk.
-func (s *Store) Write(r Record) error {
+// Write puts a record on disk and returns whether the file had to change.
+func (s *Store) Write(r Record) (changed bool, err error) {
 	path, err := s.path(r.Claim.UID)
 	if err != nil {
-		return fmt.Errorf("write record: %w", err)
+		return false, fmt.Errorf("write record: %w", err)
 	}
 	data, err := Encode(r)
 	if err != nil {
-		return err
+		return false, err
 	}
-	if _, err := s.files.Write(path, data, 0o600); err != nil {
-		return fmt.Errorf("write record of claim %s: %w", r.Claim, err)
+	changed, err = s.files.Write(path, data, 0o600)
+	if err != nil {
+		return false, fmt.Errorf("write record of claim %s: %w", r.Claim, err)
 	}
-	return nil
+	return changed, nil
 }
 
 // Read gets the record of a claim. It returns false where there is none, and

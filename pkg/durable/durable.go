@@ -36,12 +36,13 @@ func temporary(path string) string {
 }
 
 // Write puts data at path with the given mode, whatever the umask. It returns
-// false, and touches nothing, where the file already has that content and mode.
+// false where the file already has that content and mode, and then removes
+// nothing but what a crash left beside it.
 func (f Files) Write(path string, data []byte, mode fs.FileMode) (changed bool, err error) {
-	if same(path, data, mode) {
-		return false, nil
-	}
 	tmp := temporary(path)
+	if same(path, data, mode) {
+		return false, f.removeLeftover(tmp)
+	}
 	f.step("write", tmp)
 	if err := writeSynced(tmp, data, mode); err != nil {
 		return false, fmt.Errorf("write %s: %w", path, err)
@@ -51,6 +52,17 @@ func (f Files) Write(path string, data []byte, mode fs.FileMode) (changed bool, 
 		return false, fmt.Errorf("write %s: %w", path, err)
 	}
 	return true, f.syncParent(path)
+}
+
+func (f Files) removeLeftover(tmp string) error {
+	if _, err := os.Lstat(tmp); errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	f.step("remove", tmp)
+	if err := os.Remove(tmp); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("remove leftover: %w", err)
+	}
+	return f.syncParent(tmp)
 }
 
 func same(path string, data []byte, mode fs.FileMode) bool {

@@ -10,12 +10,12 @@ import (
 	"path/filepath"
 	"slices"
 
-	resourceapi "k8s.io/api/resource/v1"
 	"github.com/tranche-dra/tranche/cdi"
 	"github.com/tranche-dra/tranche/pkg/card"
 	"github.com/tranche-dra/tranche/pkg/checkpoint"
 	"github.com/tranche-dra/tranche/pkg/claims"
 	"github.com/tranche-dra/tranche/pkg/share"
+	resourceapi "k8s.io/api/resource/v1"
 )
 
 // Reporter hears of what an administrator should look at.
@@ -114,7 +114,8 @@ func (p *Preparer) hold(ctx context.Context, claim share.Claim, shares []share.S
 		return record, err
 	}
 	record = checkpoint.Record{Claim: claim, Phase: checkpoint.Preparing, BootID: p.BootID, Shares: shares}
-	return record, p.Records.Write(record)
+	_, err = p.Records.Write(record)
+	return record, err
 }
 
 // finish brings the node from a record that holds room to one that is Prepared,
@@ -145,11 +146,12 @@ func (p *Preparer) finish(ctx context.Context, record checkpoint.Record) (change
 	}
 	wrote, err := p.Specs.Write(record.Claim.UID, spec)
 	changed = changed || wrote
-	if err != nil || record.Phase == checkpoint.Prepared {
+	if err != nil {
 		return changed, err
 	}
 	record.Phase = checkpoint.Prepared
-	return true, p.Records.Write(record)
+	wrote, err = p.Records.Write(record)
+	return changed || wrote, err
 }
 
 // device writes the directory of a share and says what its containers get.
@@ -257,4 +259,3 @@ func keys(shares []share.Share) []share.Key {
 	}
 	return out
 }
-

@@ -45,7 +45,7 @@ func (p *Preparer) Restore(ctx context.Context, uid string) (healed bool, err er
 	rebooted := record.BootID != p.BootID
 	if rebooted {
 		record.Phase, record.BootID = checkpoint.Preparing, p.BootID
-		if err := p.Records.Write(record); err != nil {
+		if _, err := p.Records.Write(record); err != nil {
 			return false, err
 		}
 	}

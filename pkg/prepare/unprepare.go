@@ -39,7 +39,7 @@ func (p *Preparer) unprepare(ctx context.Context, uid string) error {
 		return err
 	case found && record.Phase != checkpoint.Unpreparing:
 		record.Phase = checkpoint.Unpreparing
-		if err := p.Records.Write(record); err != nil {
+		if _, err := p.Records.Write(record); err != nil {
 			return err
 		}
 	}
