@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/tranche-dra/tranche/tests/cluster/internal/cluster"
+	"github.com/tranche-dra/tranche/tests/cluster/internal/isolate"
+	"github.com/tranche-dra/tranche/tests/cluster/internal/node"
+)
+
+const (
+	initCommand = "inside-init"
+	nodeCommand = "inside-node"
+)
+
+// errInterrupted is why a run ends after a signal.
+var errInterrupted = errors.New("interrupted")
+
+func build(args []string) (int, error) {
+	flags := flag.NewFlagSet("build", flag.ContinueOnError)
+	sources := sourcesFlag(flags)
+	printDir := flags.Bool("print", false, "print the directory with the programs on standard output")
+	if err := flags.Parse(args); err != nil {
+		return 2, err
+	}
+	ctx, stop := interruptible()
+	defer stop()
+	builder, err := newBuilder(*sources, narrator(time.Now()))
+	if err != nil {
+		return 0, err
+	}
+	set, err := builder.Ensure(ctx)
+	if err != nil {
+		return 0, err
+	}
+	if *printDir {
+		fmt.Println(set.Dir)
+	}
+	return 0, set.Release()
+}
+
+func run(args []string) (int, error) {
+	options, sources, err := runOptions(args)
+	if err != nil {
+		return 2, err
+	}
+	say := narrator(time.Now())
+	ctx, stop := interruptible()
+	defer stop()
+	builder, err := newBuilder(sources, say)
+	if err != nil {
+		return 0, err
+	}
+	return cluster.Run(ctx, builder, options, say)
+}
+
+func runOptions(args []string) (cluster.Options, string, error) {
+	var o cluster.Options
+	var images, extra list
+	flags := flag.NewFlagSet("run", flag.ContinueOnError)
+	flags.Usage = func() {
+		fmt.Fprintln(flags.Output(), "usage: tranche-cluster run [flags] -- CMD...")
+		flags.PrintDefaults()
+	}
+	sources := sourcesFlag(flags)
+	flags.StringVar(&o.Work, "work", "", "work directory, for logs and data; a temporary one where empty")
+	flags.Var(&images, "image", "image archive to import before the node is Ready; may be repeated")
+	flags.BoolVar(&o.Keep, "keep", false, "after CMD, open a shell in the cluster; it goes when the shell does")
+	flags.StringVar(&o.Settings.FeatureGates, "feature-gates", "", "feature gates of the Kubernetes components: Name=true,Other=false")
+	flags.StringVar(&o.Settings.CDIDir, "cdi-dir", "/var/run/cdi", "where containerd looks for CDI specs")
+	flags.IntVar(&o.Settings.Verbosity, "v", 2, "verbosity of kubelet's log")
+	flags.Var(&extra, "arg", "further argument of a component, as in kube-apiserver=--audit-log-path=/tmp/audit; may be repeated")
+	flags.DurationVar(&o.Timeout, "timeout", time.Hour, "how long CMD may take; 0 is for ever")
+	flags.DurationVar(&o.ReadyTimeout, "ready-timeout", 2*time.Minute, "how long the node may take to be Ready")
+	if err := flags.Parse(args); err != nil {
+		return o, "", err
+	}
+	o.Command = flags.Args()
+	if o.Keep && !node.Terminal(os.Stdin) {
+		fmt.Fprintln(os.Stderr, "tranche-cluster: --keep is left out: standard input is no terminal")
+		o.Keep = false
+	}
+	if len(o.Command) == 0 && !o.Keep {
+		return o, "", errors.New("nothing to run: give a command after --, or --keep for a shell")
+	}
+	for _, file := range images {
+		path, err := filepath.Abs(file)
+		if err != nil {
+			return o, "", fmt.Errorf("find image: %w", err)
+		}
+		if _, err := os.Stat(path); err != nil {
+			return o, "", fmt.Errorf("find image: %w", err)
+		}
+		o.Images = append(o.Images, path)
+	}
+	o.Settings.ExtraArgs = map[string][]string{}
+	for _, pair := range extra {
+		component, argument, ok := strings.Cut(pair, "=")
+		if !ok {
+			return o, "", fmt.Errorf("parse --arg %s: not COMPONENT=ARGUMENT", pair)
+		}
+		o.Settings.ExtraArgs[component] = append(o.Settings.ExtraArgs[component], argument)
+	}
+	var err error
+	if o.Dir, err = os.Getwd(); err != nil {
+		return o, "", fmt.Errorf("find directory: %w", err)
+	}
+	if o.Tool, err = os.Executable(); err != nil {
+		return o, "", fmt.Errorf("find own program: %w", err)
+	}
+	o.InitArgs = []string{initCommand}
+	return o, *sources, nil
+}
+
+// runInit is the first process of the namespaces.
+func runInit(args []string) (int, error) {
+	return isolate.Init(append([]string{nodeCommand}, args...)...)
+}
+
+// runNode makes the node and runs the command.
+func runNode(args []string) (int, error) {
+	if len(args) != 1 {
+		return 2, errors.New("this command is for tranche-cluster itself")
+	}
+	spec, err := node.Load(args[0])
+	if err != nil {
+		return 0, err
+	}
+	ctx, stop := interruptible()
+	defer stop()
+	code, err := node.Run(ctx, spec, narrator(spec.Begin))
+	if errors.Is(err, errInterrupted) {
+		return 128 + int(unix.SIGINT), err
+	}
+	return code, err
+}
+
+// interruptible returns a context that a signal ends with errInterrupted.
+func interruptible() (context.Context, func()) {
+	ctx, cancel := context.WithCancelCause(context.Background())
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, unix.SIGINT, unix.SIGTERM, unix.SIGHUP)
+	go func() {
+		select {
+		case s := <-signals:
+			cancel(fmt.Errorf("%w by signal %s", errInterrupted, s))
+		case <-ctx.Done():
+		}
+	}()
+	return ctx, func() {
+		signal.Stop(signals)
+		cancel(nil)
+	}
+}

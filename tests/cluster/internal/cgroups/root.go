@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cgroups
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/tranche-dra/tranche/tests/cluster/internal/lock"
+)
+
+// Prefix starts the name of every cgroup of ours, below the root of each hierarchy.
+const Prefix = "tranche-e2e-"
+
+// Root is a cluster's own cgroup. It belongs to this process until Remove.
+type Root struct {
+	name        string
+	hierarchies []Hierarchy
+	lock        *lock.Lock
+}
+
+// Create removes what dead clusters left and makes a cgroup for this process.
+func Create(ctx context.Context) (*Root, error) {
+	hierarchies, err := Hierarchies()
+	if err != nil {
+		return nil, err
+	}
+	// Between making a cgroup and locking it, it looks like a dead one: only one
+	// process at a time may sweep or make.
+	gate, err := lock.Exclusive(hierarchies[0].Path)
+	if err != nil {
+		return nil, err
+	}
+	root, err := create(ctx, hierarchies)
+	return root, errors.Join(err, gate.Release())
+}
+
+func create(ctx context.Context, hierarchies []Hierarchy) (*Root, error) {
+	if err := sweep(ctx, hierarchies); err != nil {
+		return nil, err
+	}
+	root := &Root{name: fmt.Sprintf("%s%d", Prefix, os.Getpid()), hierarchies: hierarchies}
+	for _, h := range hierarchies {
+		if err := h.create(root.name, len(hierarchies) == 1); err != nil {
+			return nil, errors.Join(err, root.Remove(ctx))
+		}
+	}
+	var err error
+	if root.lock, err = lock.TryExclusive(filepath.Join(hierarchies[0].Path, root.name)); err != nil {
+		return nil, errors.Join(err, root.Remove(ctx))
+	}
+	return root, nil
+}
+
+// sweep removes the cgroups of ours whose owner is gone.
+func sweep(ctx context.Context, hierarchies []Hierarchy) error {
+	var live []string
+	for i, h := range hierarchies {
+		entries, err := os.ReadDir(h.Path)
+		if err != nil {
+			return fmt.Errorf("list cgroups: %w", err)
+		}
+		for _, entry := range entries {
+			name := entry.Name()
+			if !entry.IsDir() || !strings.HasPrefix(name, Prefix) || contains(live, name) {
+				continue
+			}
+			// The first hierarchy holds the lock. What is only in the others is half made or half removed.
+			if i == 0 {
+				held, err := lock.TryExclusive(filepath.Join(h.Path, name))
+				if errors.Is(err, lock.ErrHeld) {
+					live = append(live, name)
+					continue
+				}
+				if err != nil {
+					return err
+				}
+				if err := held.Release(); err != nil {
+					return err
+				}
+			}
+			if err := removeWithin(ctx, filepath.Join(h.Path, name)); err != nil {
+				return fmt.Errorf("remove what a dead cluster left: %w", err)
+			}
+		}
+	}
+	return nil
+}
+
+func contains(names []string, name string) bool {
+	for _, n := range names {
+		if n == name {
+			return true
+		}
+	}
+	return false
+}
+
+// Path is the cgroup's path from the root of each hierarchy, as kubelet wants it.
+func (r *Root) Path() string { return "/" + r.name }
+
+// Remove takes the cgroup away. Its processes must have ended.
+func (r *Root) Remove(ctx context.Context) error {
+	var errs []error
+	for _, h := range r.hierarchies {
+		errs = append(errs, removeWithin(ctx, filepath.Join(h.Path, r.name)))
+	}
+	if r.lock != nil {
+		errs = append(errs, r.lock.Release())
+		r.lock = nil
+	}
+	return errors.Join(errs...)
+}
+
+// removeWithin retries for some seconds: the kernel empties a cgroup a moment after its last process ended.
+func removeWithin(ctx context.Context, dir string) error {
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	for {
+		err := remove(dir)
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return err
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
+}

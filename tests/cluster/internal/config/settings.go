@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package config
+
+import (
+	"net"
+	"path/filepath"
+)
+
+// What every cluster has alike. Each has its own network, so that nothing of this collides.
+const (
+	// RunDir is a directory on the node's private /run.
+	RunDir = "/run/tranche-cluster"
+	// ContainerdSocket and ControlSocket lie there because a path of a socket may have 107 bytes at most.
+	ContainerdSocket = RunDir + "/containerd.sock"
+	ControlSocket    = RunDir + "/control.sock"
+	// KubeletDir is kubelet's usual directory: drivers look for its sockets there.
+	KubeletDir = "/var/lib/kubelet"
+	// NodeName is the only node.
+	NodeName = "node-1"
+	// Server is how components on the node reach the API server.
+	Server = "https://127.0.0.1"
+	// PauseImage holds the namespaces of every pod.
+	PauseImage = "localhost/tranche/pause:1"
+	// NodePrefix is the network length of NodeIP, PodNetwork where bridged pods live.
+	NodePrefix = 24
+	PodNetwork = "10.244.0.0/24"
+	// ServiceNetwork is where services get their addresses from. Without kube-proxy only
+	// ServiceIP, which is the node's own, answers.
+	ServiceNetwork = "10.96.0.0/16"
+)
+
+// Addresses of the node.
+var (
+	NodeIP    = net.IPv4(10, 99, 0, 1)
+	Gateway   = net.IPv4(10, 99, 0, 254) // nobody: a default route has to lead somewhere
+	ServiceIP = net.IPv4(10, 96, 0, 1)
+)
+
+// Settings are what differs between clusters.
+type Settings struct {
+	// Work is the cluster's directory, Binaries the one with the programs.
+	Work     string
+	Binaries string
+	// Runc is the OCI runtime.
+	Runc string
+	// Cgroup is the path of the cluster's cgroup from the root of each hierarchy.
+	Cgroup string
+	// CDIDir is where containerd looks for CDI specs.
+	CDIDir string
+	// FeatureGates are passed to every Kubernetes component: Name=true,Other=false.
+	FeatureGates string
+	// Verbosity of kubelet's log.
+	Verbosity int
+	// ExtraArgs are appended to a component's command line, by its name.
+	ExtraArgs map[string][]string
+}
+
+// Etc, Logs, PKI and Data are the parts of the work directory.
+func (s Settings) Etc(parts ...string) string  { return s.path("etc", parts) }
+func (s Settings) Logs(parts ...string) string { return s.path("log", parts) }
+func (s Settings) PKI(parts ...string) string  { return s.path("pki", parts) }
+func (s Settings) Data(parts ...string) string { return s.path("data", parts) }
+
+func (s Settings) path(first string, rest []string) string {
+	return filepath.Join(append([]string{s.Work, first}, rest...)...)
+}
+
+// Binary is the path of a program.
+func (s Settings) Binary(name string) string { return filepath.Join(s.Binaries, name) }
