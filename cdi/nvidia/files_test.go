@@ -165,3 +165,194 @@ func TestDriverFilesByPlace(t *testing.T) {
 		})
 	}
 }
+
+func TestMissingFilesAreNamedAndHealed(t *testing.T) {
+	t.Parallel()
+	without := func(name string) []string {
+		var rest []string
+		for _, n := range allNodes {
+			if n != name {
+				rest = append(rest, n)
+			}
+		}
+		return rest
+	}
+	for _, row := range []struct {
+		name    string
+		missing string
+		says    []string
+	}{
+		{"the node of the card", "nvidia1", []string{"GPU-8f3c2a10-5b7e-4c21-9d0a-000000000001", "/run/nvidia/driver/dev/nvidia1", "nvidia-modprobe -c 1"}},
+		{"the control node", "nvidiactl", []string{"/run/nvidia/driver/dev/nvidiactl", "load the driver"}},
+		{"the node of unified memory", "nvidia-uvm", []string{"/run/nvidia/driver/dev/nvidia-uvm", "nvidia-modprobe -u"}},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
+			driver := tree{t, t.TempDir()}
+			driver.driver("/usr/lib64")
+			driver.nodes(without(row.missing)...)
+			root := Root{Host: "/run/nvidia/driver", Here: driver.root}
+			files := open(t, Options{Driver: root, Dev: root})
+			ask := func() error {
+				if row.missing == "nvidia1" {
+					_, err := files.Device(t.Context(), cardOf(1))
+					return err
+				}
+				_, err := files.Common(t.Context(), []card.Card{cardOf(1)})
+				return err
+			}
+			err := ask()
+			require.ErrorIs(t, err, ErrMissingNode)
+			for _, s := range row.says {
+				require.ErrorContains(t, err, s)
+			}
+			require.NotContains(t, err.Error(), driver.root, "the path is the one of the host")
+
+			driver.nodes(row.missing)
+			require.NoError(t, ask(), "nothing of the failure is remembered")
+		})
+	}
+}
+
+func TestAFileInTheNodesPlaceIsNotANode(t *testing.T) {
+	t.Parallel()
+	driver := tree{t, t.TempDir()}
+	driver.driver("/usr/lib64")
+	driver.nodes("nvidiactl", "nvidia-uvm")
+	driver.file("/dev/nvidia1")
+	_, err := open(t, Options{Driver: Root{Host: driver.root}}).Device(t.Context(), cardOf(1))
+	require.ErrorIs(t, err, ErrMissingNode)
+}
+
+func TestOtherFaultsSayWhereToLook(t *testing.T) {
+	t.Parallel()
+	for _, row := range []struct {
+		name    string
+		prepare func(tree)
+		ask     func(*testing.T, Files) error
+		says    string
+	}{
+		{
+			"a card that the driver does not list",
+			func(tr tree) { tr.driver("/usr/lib64"); tr.nodes(allNodes...) },
+			func(t *testing.T, f Files) error {
+				_, err := f.Device(t.Context(), card.Card{UUID: "GPU-00000000-0000-0000-0000-000000000000"})
+				return err
+			},
+			"nvidia-smi",
+		},
+		{
+			"no driver below the root",
+			func(tr tree) { tr.nodes(allNodes...) },
+			func(t *testing.T, f Files) error {
+				_, err := f.Common(t.Context(), []card.Card{cardOf(0)})
+				return err
+			},
+			"install the driver",
+		},
+		{
+			"a driver without libcuda",
+			func(tr tree) {
+				tr.driver("/usr/lib64")
+				tr.nodes(allNodes...)
+				require.NoError(tr.t, os.Remove(filepath.Join(tr.root, "usr/lib64/libcuda.so."+driverVersion)))
+			},
+			func(t *testing.T, f Files) error {
+				_, err := f.Common(t.Context(), []card.Card{cardOf(0)})
+				return err
+			},
+			"no libcuda.so",
+		},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
+			driver := tree{t, t.TempDir()}
+			row.prepare(driver)
+			files := open(t, Options{Driver: Root{Host: "/opt/driver", Here: driver.root}, Dev: Root{Host: "/opt/driver", Here: driver.root}})
+			require.ErrorContains(t, row.ask(t, files), row.says)
+		})
+	}
+}
+
+func TestDeviceNodesAreLeftToTheRuntime(t *testing.T) {
+	t.Parallel()
+	driver := tree{t, t.TempDir()}
+	driver.driver("/usr/lib64")
+	driver.nodes(allNodes...)
+	common, err := open(t, Options{Driver: Root{Host: driver.root}}).Common(t.Context(), nil)
+	require.NoError(t, err)
+	for _, n := range common.DeviceNodes {
+		require.Zero(t, n.Major, "%s: nvidia-uvm has another number after its module was loaded again", n.Path)
+	}
+}
+
+func TestHooksThatGoAroundLimitsAreLeftOut(t *testing.T) {
+	t.Parallel()
+	driver := tree{t, t.TempDir()}
+	driver.driver("/usr/lib64")
+	driver.nodes(allNodes...)
+	files := open(t, Options{Driver: Root{Host: driver.root}, HookPath: "/opt/tranche/nvidia-cdi-hook"})
+	common, err := files.Common(t.Context(), nil)
+	require.NoError(t, err)
+	device, err := files.Device(t.Context(), cardOf(0))
+	require.NoError(t, err)
+	var ran []string
+	for _, h := range append(common.Hooks, device.Hooks...) {
+		require.Equal(t, "/opt/tranche/nvidia-cdi-hook", h.Path)
+		ran = append(ran, h.Args[1])
+	}
+	require.Equal(t, []string{"create-symlinks", "update-ldcache", "disable-device-node-modification", "update-application-profile"}, ran)
+	for _, m := range common.Mounts {
+		require.NotContains(t, m.ContainerPath, "nvidia-mps", "work given to the MPS daemon is done outside the share")
+	}
+}
+
+func TestLibrariesWhereTheyWereSaidToBe(t *testing.T) {
+	t.Parallel()
+	driver := tree{t, t.TempDir()}
+	driver.driver("/opt/odd/place")
+	driver.nodes(allNodes...)
+	_, err := open(t, Options{Driver: Root{Host: driver.root}}).Common(t.Context(), nil)
+	require.Error(t, err, "the place is not one that is searched")
+	common, err := open(t, Options{Driver: Root{Host: driver.root}, LibraryDirs: []string{"/opt/odd/place"}}).Common(t.Context(), nil)
+	require.NoError(t, err)
+	var paths []string
+	for _, m := range common.Mounts {
+		paths = append(paths, m.ContainerPath)
+	}
+	require.Contains(t, paths, "/opt/odd/place/libcuda.so."+driverVersion)
+}
+
+func TestDeviceRootIsFoundAnewOnEachCall(t *testing.T) {
+	t.Parallel()
+	driver := tree{t, t.TempDir()}
+	files := open(t, Options{Driver: Root{Host: "/run/nvidia/driver", Here: driver.root}})
+	require.Equal(t, Root{Host: "/", Here: "/"}, files.dev())
+	driver.nodes("nvidiactl")
+	require.Equal(t, Root{Host: "/run/nvidia/driver", Here: driver.root}, files.dev())
+}
+
+func TestOptionsAreChecked(t *testing.T) {
+	t.Parallel()
+	for _, row := range []struct {
+		name    string
+		options Options
+		says    string
+	}{
+		{"a relative root", Options{Driver: Root{Host: "run/nvidia"}}, "not an absolute path"},
+		{"a relative place in this process", Options{Driver: Root{Host: "/", Here: "driver-root"}}, "not an absolute path"},
+		{"a root of the host that is this process's own root", Options{Driver: Root{Host: "/run/nvidia/driver", Here: "/"}}, "mount it"},
+		{"a device root of the host that is this process's own root", Options{Dev: Root{Host: "/host", Here: "/"}}, "mount it"},
+		{"a device root without a path on the host", Options{Dev: Root{Here: "/host"}}, "not an absolute path"},
+		{"a hook that is looked up in PATH", Options{HookPath: "nvidia-cdi-hook"}, "not an absolute path"},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
+			_, err := New(row.options)
+			require.ErrorContains(t, err, row.says)
+		})
+	}
+	files, err := New(Options{})
+	require.NoError(t, err)
+	require.Equal(t, Options{Driver: Root{Host: "/", Here: "/"}, HookPath: DefaultHookPath}, files.options)
+}
