@@ -13,6 +13,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"syscall"
 )
 
 // Files changes files. The zero value is ready for use.
@@ -44,11 +45,15 @@ func (f Files) Write(path string, data []byte, mode fs.FileMode) (changed bool, 
 		return false, f.removeLeftover(tmp)
 	}
 	f.step("write", tmp)
-	if err := writeSynced(tmp, data, mode); err != nil {
-		return false, fmt.Errorf("write %s: %w", path, err)
+	err = writeSynced(tmp, data, mode)
+	if err == nil {
+		f.step("rename", path)
+		err = os.Rename(tmp, path)
 	}
-	f.step("rename", path)
-	if err := os.Rename(tmp, path); err != nil {
+	if err != nil {
+		// A disk that is full has no room for what is left of the try.
+		f.step("remove", tmp)
+		_ = os.Remove(tmp)
 		return false, fmt.Errorf("write %s: %w", path, err)
 	}
 	return true, f.syncParent(path)
@@ -108,28 +113,58 @@ func (f Files) Remove(path string) error {
 	return f.syncParent(path)
 }
 
-// MkdirAll makes a directory and its parents with the given mode, whatever the
-// umask, and syncs the parent. An existing directory keeps its inode and gets
-// the mode.
+// MkdirAll makes a directory and what is missing of its parents, all with the
+// given mode, whatever the umask, and each synced into its own parent. An
+// existing directory keeps its inode and gets the mode; existing parents are
+// left alone.
 func (f Files) MkdirAll(path string, mode fs.FileMode) error {
+	if err := f.mkdirAll(filepath.Clean(path), mode); err != nil {
+		return fmt.Errorf("make directory %s: %w", path, err)
+	}
+	return nil
+}
+
+func (f Files) mkdirAll(path string, mode fs.FileMode) error {
 	info, err := os.Stat(path)
-	if err == nil && info.IsDir() && info.Mode().Perm() == mode {
+	switch {
+	case err == nil && !info.IsDir():
+		return &fs.PathError{Op: "mkdir", Path: path, Err: syscall.ENOTDIR}
+	case err == nil && info.Mode().Perm() == mode:
 		return nil
+	case err == nil:
+		f.step("chmod", path)
+		return os.Chmod(path, mode)
+	case !errors.Is(err, fs.ErrNotExist):
+		return err
+	}
+	parent := filepath.Dir(path)
+	if _, err := os.Stat(parent); errors.Is(err, fs.ErrNotExist) && parent != path {
+		if err := f.mkdirAll(parent, mode); err != nil {
+			return err
+		}
 	}
 	f.step("mkdir", path)
-	if err := os.MkdirAll(path, mode); err != nil {
-		return fmt.Errorf("make directory %s: %w", path, err)
+	if err := os.Mkdir(path, mode); err != nil && !errors.Is(err, fs.ErrExist) {
+		return err
 	}
 	if err := os.Chmod(path, mode); err != nil {
-		return fmt.Errorf("make directory %s: %w", path, err)
+		return err
 	}
 	return f.syncParent(path)
 }
 
 // RemoveAll deletes a directory with all that is in it. A missing one is success.
 func (f Files) RemoveAll(path string) error {
-	if _, err := os.Lstat(path); errors.Is(err, fs.ErrNotExist) {
+	info, err := os.Lstat(path)
+	if errors.Is(err, fs.ErrNotExist) {
 		return nil
+	}
+	if err == nil && !info.IsDir() {
+		// Above all not a link: what it leads to is not ours.
+		err = syscall.ENOTDIR
+	}
+	if err != nil {
+		return fmt.Errorf("remove directory %s: %w", path, err)
 	}
 	entries, err := os.ReadDir(path)
 	if err != nil {
