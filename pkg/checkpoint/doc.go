@@ -16,5 +16,7 @@
 // Fields may be added within a version: readers ignore what they do not know.
 // A change of meaning takes a new version, and the code reads every version
 // that was ever released (tests/compat holds one file of each). The name of
-// the file and the fields "version" and "checksum" never change.
+// the file, the fields "version", "checksum" and "record", and how the checksum
+// is made never change: by them an older driver tells a newer record, which it
+// leaves alone, from a damaged one.
 package checkpoint

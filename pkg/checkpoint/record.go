@@ -51,15 +51,17 @@ type Record struct {
 	Runtime string `json:"runtime,omitempty"`
 }
 
-// envelope is the file. The checksum is over the compact form of record.
+// envelope is the file. The checksum is over the version and the compact form
+// of the record, in every version: a bit that flipped in the version would
+// otherwise pass for the work of a newer driver.
 type envelope struct {
 	Version  int             `json:"version"`
 	Checksum string          `json:"checksum"`
 	Record   json.RawMessage `json:"record"`
 }
 
-func checksum(data []byte) string {
-	sum := sha256.Sum256(data)
+func checksum(version int, compact []byte) string {
+	sum := sha256.Sum256(fmt.Appendf(nil, "%d %s", version, compact))
 	return "sha256:" + hex.EncodeToString(sum[:])
 }
 
@@ -69,7 +71,7 @@ func Encode(r Record) ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("encode record of claim %s: %w", r.Claim, err)
 	}
-	data, err := json.MarshalIndent(envelope{Version: Version, Checksum: checksum(body), Record: body}, "", " ")
+	data, err := json.MarshalIndent(envelope{Version: Version, Checksum: checksum(Version, body), Record: body}, "", " ")
 	if err != nil {
 		return nil, fmt.Errorf("encode record of claim %s: %w", r.Claim, err)
 	}
@@ -83,15 +85,15 @@ func Decode(data []byte, claimUID string) (Record, error) {
 	if err := json.Unmarshal(data, &env); err != nil {
 		return Record{}, fmt.Errorf("%w: %w", ErrDamaged, err)
 	}
-	if env.Version > Version {
-		return Record{}, fmt.Errorf("%w: format %d, this driver reads up to %d", ErrNewer, env.Version, Version)
-	}
 	var body bytes.Buffer
 	if err := json.Compact(&body, env.Record); err != nil {
 		return Record{}, fmt.Errorf("%w: %w", ErrDamaged, err)
 	}
-	if got := checksum(body.Bytes()); env.Version < 1 || got != env.Checksum {
+	if got := checksum(env.Version, body.Bytes()); env.Version < 1 || got != env.Checksum {
 		return Record{}, fmt.Errorf("%w: version %d, checksum %q where the content has %q", ErrDamaged, env.Version, env.Checksum, got)
+	}
+	if env.Version > Version {
+		return Record{}, fmt.Errorf("%w: format %d, this driver reads up to %d", ErrNewer, env.Version, Version)
 	}
 	var r Record
 	if err := json.Unmarshal(env.Record, &r); err != nil {
