@@ -5,6 +5,7 @@ package checkpoint
 import (
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -41,6 +42,11 @@ type cached struct {
 	record      Record
 	err         error
 }
+
+// settled is the age from which a file is cached. File systems count time in
+// steps of up to 10 ms and give a freed inode to the next file: a younger file
+// may be replaced by one that cannot be told from it.
+const settled = 50 * time.Millisecond
 
 // NewStore opens the records in dir, which is made if it is missing.
 func NewStore(dir string, files durable.Files) (*Store, error) {
@@ -125,12 +131,15 @@ func (s *Store) List() (Listing, error) {
 	if err != nil {
 		return out, fmt.Errorf("list records: %w", err)
 	}
+	listed := make(map[string]bool, len(uids))
 	for _, uid := range uids {
 		r, err := s.load(filepath.Join(s.dir, uid+suffix), uid)
+		listed[uid] = !errors.Is(err, fs.ErrNotExist)
 		switch {
 		case err == nil:
 			out.Records = append(out.Records, r)
-		case errors.Is(err, fs.ErrNotExist):
+		case !listed[uid]:
+			// Removed since, or set aside since: then it is found below.
 		case errors.Is(err, ErrDamaged), errors.Is(err, ErrNewer):
 			out.Bad = append(out.Bad, Bad{uid, err})
 		default:
@@ -142,12 +151,12 @@ func (s *Store) List() (Listing, error) {
 		return out, fmt.Errorf("list damaged records: %w", err)
 	}
 	for _, uid := range damaged {
-		if slices.Contains(uids, uid) {
-			continue // it was prepared again, or is listed above
+		if listed[uid] {
+			continue // it was prepared again, or is bad anew
 		}
 		out.Bad = append(out.Bad, Bad{uid, fmt.Errorf("%w: set aside", ErrDamaged)})
 	}
-	s.forgetExcept(uids)
+	s.forgetExcept(listed)
 	return out, nil
 }
 
@@ -192,7 +201,12 @@ func names(dir string) ([]string, error) {
 }
 
 func (s *Store) load(path, uid string) (Record, error) {
-	info, err := os.Stat(path)
+	file, err := os.Open(path) //nolint:gosec // made from our directory and a checked UID
+	if err != nil {
+		return Record{}, err
+	}
+	defer file.Close() //nolint:errcheck // only read
+	info, err := file.Stat()
 	if err != nil {
 		return Record{}, err
 	}
@@ -204,27 +218,34 @@ func (s *Store) load(path, uid string) (Record, error) {
 	hit, ok := s.cache[uid]
 	s.mu.Unlock()
 	if ok && hit.inode == inode && hit.size == info.Size() && hit.modified.Equal(info.ModTime()) {
-		return hit.record, hit.err
+		return hit.use()
 	}
-	data, err := os.ReadFile(path) //nolint:gosec // made from our directory and a checked UID
+	young := time.Since(info.ModTime()) < settled
+	data, err := io.ReadAll(file)
 	if err != nil {
 		return Record{}, err
 	}
-	r, err := Decode(data, uid)
-	if err != nil {
-		err = fmt.Errorf("read %s: %w", path, err)
+	entry := cached{inode: inode, size: info.Size(), modified: info.ModTime()}
+	entry.record, entry.err = Decode(data, uid)
+	if entry.err != nil {
+		entry.err = fmt.Errorf("read %s: %w", path, entry.err)
 	}
-	s.mu.Lock()
-	s.cache[uid] = cached{inode: inode, size: info.Size(), modified: info.ModTime(), record: r, err: err}
-	s.mu.Unlock()
-	return r, err
+	if !young {
+		s.mu.Lock()
+		s.cache[uid] = entry
+		s.mu.Unlock()
+	}
+	return entry.use()
 }
 
-func (s *Store) forgetExcept(uids []string) {
-	keep := make(map[string]bool, len(uids))
-	for _, uid := range uids {
-		keep[uid] = true
-	}
+// use is the cached record, to keep: the caller may change it.
+func (c cached) use() (Record, error) {
+	r := c.record
+	r.Shares = slices.Clone(r.Shares)
+	return r, c.err
+}
+
+func (s *Store) forgetExcept(keep map[string]bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for uid := range s.cache {
