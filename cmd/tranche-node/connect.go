@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"os"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+)
+
+// clients are what the process needs of the API server.
+type clients struct {
+	kubernetes kubernetes.Interface
+	nodeUID    types.UID
+}
+
+// connect makes the client. It does not call the API server.
+func connect(o *options, nodeName string) (clients, error) {
+	config, err := clientcmd.BuildConfigFromFlags("", o.kubeconfig) // in-cluster when empty
+	if err != nil {
+		return clients{}, fmt.Errorf("find the API server (outside of a cluster, --kubeconfig is needed): %w", err)
+	}
+	config.UserAgent = "tranche-node/" + version
+	config.ContentType = runtime.ContentTypeProtobuf
+	config.AcceptContentTypes = runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON
+	// A pod with many claims, or a node that starts many pods, must not wait
+	// for client-go's default of 5 requests a second.
+	config.QPS, config.Burst = 50, 100
+	client, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return clients{}, fmt.Errorf("make client for the API server: %w", err)
+	}
+	uid := types.UID(o.nodeUID)
+	if uid == "" {
+		uid = nodeUIDOf(tokenOf(config), nodeName)
+	}
+	return clients{kubernetes: client, nodeUID: uid}, nil
+}
+
+func tokenOf(config *rest.Config) string {
+	if config.BearerTokenFile != "" {
+		if raw, err := os.ReadFile(config.BearerTokenFile); err == nil {
+			return strings.TrimSpace(string(raw))
+		}
+	}
+	return config.BearerToken
+}
+
+// nodeUIDOf reads the node's UID from a service account's token, which the API
+// server writes there for pods that are bound to a node. It spares the
+// permission to read nodes. The token is our own and the UID only names the
+// owner of our slices, so its signature does not matter. Empty when the token
+// does not say, or speaks of another node.
+func nodeUIDOf(token, nodeName string) types.UID {
+	parts := strings.Split(token, ".")
+	if len(parts) != 3 {
+		return ""
+	}
+	payload, err := base64.RawURLEncoding.DecodeString(parts[1])
+	if err != nil {
+		return ""
+	}
+	var claims struct {
+		Kubernetes struct {
+			Node struct {
+				Name string    `json:"name"`
+				UID  types.UID `json:"uid"`
+			} `json:"node"`
+		} `json:"kubernetes.io"`
+	}
+	if json.Unmarshal(payload, &claims) != nil || claims.Kubernetes.Node.Name != nodeName {
+		return ""
+	}
+	return claims.Kubernetes.Node.UID
+}

@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Command tranche-node is the DRA driver of one node: it publishes the node's
+// cards and prepares the shares that pods hold of them.
+package main
+
+import (
+	"context"
+	"os"
+	"os/signal"
+
+	"golang.org/x/sys/unix"
+	"k8s.io/component-base/cli"
+)
+
+// version is set when a release is linked.
+var version = "dev"
+
+func main() { os.Exit(start()) }
+
+// start exists because os.Exit runs no deferred calls.
+func start() int {
+	limitMemory(os.Getenv)
+	ctx, stop := signal.NotifyContext(context.Background(), unix.SIGTERM, unix.SIGINT)
+	defer stop()
+	cmd := newCommand(os.Getenv)
+	cmd.SetContext(ctx)
+	return cli.Run(cmd)
+}

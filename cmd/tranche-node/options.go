@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"cmp"
+	"fmt"
+	"os"
+
+	"github.com/spf13/pflag"
+
+	"github.com/tranche-dra/tranche/pkg/api/v1alpha1"
+	"github.com/tranche-dra/tranche/pkg/share"
+)
+
+// options are the command line. Flags that were given win over the file.
+type options struct {
+	getenv     func(string) string
+	file       string
+	kubeconfig string
+	podUID     string
+	nodeUID    string
+
+	given     *pflag.FlagSet
+	overrides []override
+}
+
+// override puts the value of one flag in its place in the configuration.
+type override struct {
+	flag  string
+	apply func(*v1alpha1.NodeConfig)
+}
+
+func newOptions(getenv func(string) string) *options { return &options{getenv: getenv} }
+
+func (o *options) addTo(flags *pflag.FlagSet) {
+	o.given = flags
+	flags.StringVar(&o.file, "config", "", "`file` with a NodeConfig; flags that are given win over it")
+	flags.StringVar(&o.kubeconfig, "kubeconfig", "", "`file` to reach the API server with; needed outside of a cluster only")
+	flags.StringVar(&o.podUID, "pod-uid", "", "`UID` of this pod, which keeps two instances apart during a rolling update (default $POD_UID)")
+	flags.StringVar(&o.nodeUID, "node-uid", "", "`UID` of the node's object (default: as the service account's token says, else it is looked up)")
+
+	o.text("node-name", "`name` of this node (default $NODE_NAME)", func(c *v1alpha1.NodeConfig, v string) { c.NodeName = v })
+	o.text("kubelet-root", "kubelet's `directory` (default "+v1alpha1.DefaultKubeletRoot+")", func(c *v1alpha1.NodeConfig, v string) { c.KubeletRoot = v })
+	o.text("cdi-root", "`directory` for CDI specs (default "+v1alpha1.DefaultCDIRoot+")", func(c *v1alpha1.NodeConfig, v string) { c.CDIRoot = v })
+	o.text("state-dir", "`directory` for records and shares, on a disk (default "+v1alpha1.DefaultStateDir+")", func(c *v1alpha1.NodeConfig, v string) { c.StateDir = v })
+	o.text("driver-root", "`directory` of the host that the graphics driver is installed under (default "+v1alpha1.DefaultDriverRoot+")", func(c *v1alpha1.NodeConfig, v string) { c.DriverRoot = v })
+	o.text("driver-root-mount", "`directory` where this process sees --driver-root (default: the same)", func(c *v1alpha1.NodeConfig, v string) { c.DriverRootMount = v })
+	o.text("cards", "where cards are looked for: auto, nvml or `sim` (default auto: sim if --sim-fleet is given, else nvml)", func(c *v1alpha1.NodeConfig, v string) { c.CardSource = v1alpha1.CardSource(v) })
+	o.text("sim-fleet", "`file` that lists simulated cards", func(c *v1alpha1.NodeConfig, v string) { c.SimFleet = v })
+	o.text("default-policy", "`policy` of shares that name none (default "+string(v1alpha1.DefaultPolicy)+")", func(c *v1alpha1.NodeConfig, v string) { c.DefaultPolicy = share.Policy(v) })
+	o.text("metrics-address", "`host:port` of /metrics, /readyz and /healthz, empty for none (default "+v1alpha1.DefaultMetricsAddress+")", func(c *v1alpha1.NodeConfig, v string) { c.MetricsAddress = &v })
+	o.text("health-address", "`host:port` of the gRPC health service, empty for none (default "+v1alpha1.DefaultHealthAddress+")", func(c *v1alpha1.NodeConfig, v string) { c.HealthAddress = &v })
+
+	slots := flags.Int("slots", 0, fmt.Sprintf("the most shares that one card takes (default %d)", v1alpha1.DefaultSlotsPerCard))
+	o.override("slots", func(c *v1alpha1.NodeConfig) { c.SlotsPerCard = slots })
+	force := flags.Bool("force-old-kubernetes", false, "share cards even where Kubernetes is too old to allocate shares rightly")
+	o.override("force-old-kubernetes", func(c *v1alpha1.NodeConfig) { c.ForceOldKubernetes = *force })
+}
+
+func (o *options) text(name, usage string, set func(*v1alpha1.NodeConfig, string)) {
+	value := o.given.String(name, "", usage)
+	o.override(name, func(c *v1alpha1.NodeConfig) { set(c, *value) })
+}
+
+func (o *options) override(name string, apply func(*v1alpha1.NodeConfig)) {
+	o.overrides = append(o.overrides, override{name, apply})
+}
+
+// config is file, flags, environment and defaults together, validated.
+func (o *options) config() (*v1alpha1.NodeConfig, error) {
+	config := v1alpha1.NewNodeConfig()
+	if o.file != "" {
+		raw, err := os.ReadFile(o.file)
+		if err != nil {
+			return nil, fmt.Errorf("read configuration: %w", err)
+		}
+		if config, err = v1alpha1.DecodeNodeConfig(raw); err != nil {
+			return nil, fmt.Errorf("read configuration %s: %w", o.file, err)
+		}
+	}
+	for _, f := range o.overrides {
+		if o.given.Changed(f.flag) {
+			f.apply(config)
+		}
+	}
+	config.NodeName = cmp.Or(config.NodeName, o.getenv("NODE_NAME"))
+	o.podUID = cmp.Or(o.podUID, o.getenv("POD_UID"))
+	v1alpha1.SetNodeDefaults(config)
+	if err := config.Validate(nil).ToAggregate(); err != nil {
+		return nil, fmt.Errorf("check configuration: %w", err)
+	}
+	return config, nil
+}

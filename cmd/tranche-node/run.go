@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"runtime/debug"
+	"strings"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/klog/v2"
+
+	"github.com/tranche-dra/tranche/cdi"
+	"github.com/tranche-dra/tranche/cdi/nvidia"
+	"github.com/tranche-dra/tranche/pkg/api/v1alpha1"
+	"github.com/tranche-dra/tranche/pkg/checkpoint"
+	"github.com/tranche-dra/tranche/pkg/claims"
+	"github.com/tranche-dra/tranche/pkg/driver"
+	"github.com/tranche-dra/tranche/pkg/durable"
+	"github.com/tranche-dra/tranche/pkg/metrics"
+	"github.com/tranche-dra/tranche/pkg/podresources"
+	"github.com/tranche-dra/tranche/pkg/prepare"
+	"github.com/tranche-dra/tranche/pkg/reconcile"
+)
+
+// bootIDFile holds an ID that the kernel makes at every boot.
+const bootIDFile = "/proc/sys/kernel/random/boot_id"
+
+// stores are the node's files.
+type stores struct {
+	records *checkpoint.Store
+	locks   *checkpoint.Locks
+	specs   cdi.Specs
+	dirs    cdi.Dirs
+	drivers cdi.Drivers
+}
+
+// run wires everything together and serves until ctx ends. The error is why the
+// process cannot go on.
+func run(ctx context.Context, o *options, config *v1alpha1.NodeConfig, c clients) error {
+	logger := klog.FromContext(ctx)
+	logger.Info("Starting", "version", version, "node", config.NodeName, "cards", config.CardSource, "state", config.StateDir)
+	bootID, err := os.ReadFile(bootIDFile)
+	if err != nil {
+		return fmt.Errorf("read the kernel's boot ID: %w", err)
+	}
+	source, fleet := newSource(config)
+	inventory := driver.NewInventory(source)
+	s, err := openStores(config, simulatedFiles{cdi.NewSimulatedDriver(filepath.Join(config.StateDir, "simdriver"), durable.Files{}), fleet})
+	if err != nil {
+		return err
+	}
+	events := driver.NewClusterEvents(ctx, c.kubernetes, config.NodeName, c.nodeUID)
+	defer events.Close()
+	recorder := metrics.New(build(), *config.SlotsPerCard, heldShares{s.records})
+	preparer := prepare.New(prepare.Config{
+		Node:  claims.Node{Driver: driver.Name, Pool: config.NodeName, DefaultPolicy: config.DefaultPolicy, Card: inventory.Card},
+		Slots: *config.SlotsPerCard, BootID: strings.TrimSpace(string(bootID)),
+		Records: s.records, Locks: s.locks, Specs: s.specs, Dirs: s.dirs, Driver: s.drivers,
+		Report: damageReport{events, recorder},
+	})
+	kubelet := podresources.New(podresources.SocketIn(config.KubeletRoot))
+	node, err := driver.New(driver.Config{
+		NodeName: config.NodeName, NodeUID: c.nodeUID, PodUID: types.UID(o.podUID), KubeletRoot: config.KubeletRoot,
+		Slots: *config.SlotsPerCard, ForceSharing: config.ForceOldKubernetes,
+	}, driver.Dependencies{
+		Client: c.kubernetes, Watcher: source, Inventory: inventory, Preparer: preparer,
+		Plugins: kubelet, Events: events, Recorder: recorder,
+	})
+	if err != nil {
+		return err
+	}
+	healer := reconcile.New(reconcile.Config{
+		Preparer: preparer, Records: s.records, Specs: s.specs, Dirs: s.dirs,
+		Claims: claimReader{c.kubernetes}, Pods: kubelet, Recorder: recorder, CDIRoot: config.CDIRoot,
+		Interval: config.ReconcileInterval.Duration, StaleGrace: config.StaleGrace.Duration, Now: time.Now,
+	})
+	// Before anything is healed: what a record says is checked against the cards.
+	if _, err := inventory.Refresh(ctx); err != nil {
+		logger.Error(err, "Cannot list cards yet")
+	}
+	return serve(ctx, config, node, healer, recorder)
+}
+
+// serve runs everything that runs; the first that fails ends the others.
+func serve(ctx context.Context, config *v1alpha1.NodeConfig, node *driver.Driver, healer *reconcile.Reconciler, recorder *metrics.Node) error {
+	http, err := listen("metrics", *config.MetricsAddress)
+	if err != nil {
+		return err
+	}
+	health, err := listen("health", *config.HealthAddress)
+	if err != nil {
+		return err
+	}
+	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() error { return serveHTTP(ctx, http, handler(node, recorder.Handler())) })
+	group.Go(func() error { return serveHealth(ctx, health, node) })
+	group.Go(func() error { return healer.Run(ctx) })
+	group.Go(func() error { return node.Run(ctx) })
+	return group.Wait()
+}
+
+func openStores(config *v1alpha1.NodeConfig, simulated cdi.DriverFiles) (stores, error) {
+	files := durable.Files{}
+	for _, dir := range []string{config.StateDir, config.CDIRoot} {
+		if err := files.MkdirAll(dir, 0o755); err != nil {
+			return stores{}, err
+		}
+	}
+	records, err := checkpoint.NewStore(filepath.Join(config.StateDir, "claims"), files)
+	if err != nil {
+		return stores{}, err
+	}
+	real, err := nvidia.New(nvidia.Options{Driver: nvidia.Root{Host: config.DriverRoot, Here: config.DriverRootMount}})
+	if err != nil {
+		return stores{}, err
+	}
+	return stores{
+		records: records,
+		locks:   checkpoint.NewLocks(filepath.Join(config.StateDir, "lock")),
+		specs:   cdi.NewSpecs(config.CDIRoot, files),
+		dirs:    cdi.NewDirs(filepath.Join(config.StateDir, "shares"), files),
+		drivers: cdi.Drivers{NVIDIA: real, Simulated: simulated},
+	}, nil
+}
+
+// build says what was linked.
+func build() metrics.Build {
+	b := metrics.Build{Version: version, GoVersion: runtime.Version()}
+	if info, ok := debug.ReadBuildInfo(); ok {
+		for _, s := range info.Settings {
+			if s.Key == "vcs.revision" {
+				b.Revision = s.Value
+			}
+		}
+	}
+	return b
+}

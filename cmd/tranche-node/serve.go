@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/health/grpc_health_v1"
+	"k8s.io/klog/v2"
+
+	"github.com/tranche-dra/tranche/pkg/driver"
+)
+
+// headerTimeout is how long a client may take to send a request's headers.
+const headerTimeout = 5 * time.Second
+
+// listen opens the address, or nothing where it is empty.
+func listen(what, address string) (net.Listener, error) {
+	if address == "" {
+		return nil, nil //nolint:nilnil // no address, no listener
+	}
+	listener, err := net.Listen("tcp", address)
+	if err != nil {
+		return nil, fmt.Errorf("listen for %s: %w", what, err)
+	}
+	return listener, nil
+}
+
+// handler answers probes and Prometheus.
+func handler(d *driver.Driver, metrics http.Handler) http.Handler {
+	mux := http.NewServeMux()
+	mux.Handle("GET /metrics", metrics)
+	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) { answer(w, d.Ready()) })
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, r *http.Request) { answer(w, d.Alive(r.Context())) })
+	return mux
+}
+
+func answer(w http.ResponseWriter, err error) {
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	if err != nil {
+		w.WriteHeader(http.StatusServiceUnavailable)
+		_, _ = fmt.Fprintln(w, err)
+		return
+	}
+	_, _ = fmt.Fprintln(w, "ok")
+}
+
+// serveHTTP serves until ctx ends.
+func serveHTTP(ctx context.Context, listener net.Listener, h http.Handler) error {
+	if listener == nil {
+		return nil
+	}
+	server := &http.Server{Handler: h, ReadHeaderTimeout: headerTimeout}
+	done := make(chan error, 1)
+	go func() { done <- server.Serve(listener) }()
+	klog.FromContext(ctx).Info("Serving metrics and readiness", "address", listener.Addr().String())
+	select {
+	case <-ctx.Done():
+		_ = server.Close()
+		<-done
+		return nil
+	case err := <-done:
+		if errors.Is(err, http.ErrServerClosed) {
+			return nil
+		}
+		return fmt.Errorf("serve metrics: %w", err)
+	}
+}
+
+// serveHealth serves the gRPC health protocol until ctx ends.
+func serveHealth(ctx context.Context, listener net.Listener, d *driver.Driver) error {
+	if listener == nil {
+		return nil
+	}
+	server := grpc.NewServer()
+	grpc_health_v1.RegisterHealthServer(server, driver.NewHealthServer(d))
+	done := make(chan error, 1)
+	go func() { done <- server.Serve(listener) }()
+	klog.FromContext(ctx).Info("Serving health", "address", listener.Addr().String())
+	select {
+	case <-ctx.Done():
+		server.Stop()
+		<-done
+		return nil
+	case err := <-done:
+		return fmt.Errorf("serve health: %w", err)
+	}
+}
