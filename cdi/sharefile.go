@@ -81,19 +81,19 @@ func ShareFile(s share.Share, c card.Card) ([]byte, error) {
 		BurstCeiling: s.BurstCeiling, Whole: s.Whole,
 	}
 	if s.Card != c.UUID {
-		return nil, fmt.Errorf("write share.json of claim %s: share is on card %s, not on %s", s.Claim, s.Card, c.UUID)
+		return nil, fmt.Errorf("make share.json of claim %s: share is on card %s, not on %s", s.Claim, s.Card, c.UUID)
 	}
 	data, err := json.MarshalIndent(want, "", "  ")
 	if err != nil {
-		return nil, fmt.Errorf("write share.json of claim %s: %w", s.Claim, err)
+		return nil, fmt.Errorf("make share.json of claim %s: %w", s.Claim, err)
 	}
 	data = append(data, '\n')
 	got, err := ParseShareFile(data)
 	if err != nil {
-		return nil, fmt.Errorf("write share.json of claim %s: %w", s.Claim, err)
+		return nil, fmt.Errorf("make share.json of claim %s: %w", s.Claim, err)
 	}
 	if got != want {
-		return nil, fmt.Errorf("write share.json of claim %s: a name is not valid UTF-8", s.Claim)
+		return nil, fmt.Errorf("make share.json of claim %s: a name is not valid UTF-8", s.Claim)
 	}
 	return data, nil
 }
