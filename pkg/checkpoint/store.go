@@ -5,7 +5,6 @@ package checkpoint
 import (
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -201,12 +200,7 @@ func names(dir string) ([]string, error) {
 }
 
 func (s *Store) load(path, uid string) (Record, error) {
-	file, err := os.Open(path) //nolint:gosec // made from our directory and a checked UID
-	if err != nil {
-		return Record{}, err
-	}
-	defer file.Close() //nolint:errcheck // only read
-	info, err := file.Stat()
+	info, err := os.Stat(path)
 	if err != nil {
 		return Record{}, err
 	}
@@ -220,8 +214,10 @@ func (s *Store) load(path, uid string) (Record, error) {
 	if ok && hit.inode == inode && hit.size == info.Size() && hit.modified.Equal(info.ModTime()) {
 		return hit.use()
 	}
+	// Should the file be replaced between the two calls, then the new content
+	// is cached for the old inode, and read again the next time.
 	young := time.Since(info.ModTime()) < settled
-	data, err := io.ReadAll(file)
+	data, err := os.ReadFile(path) //nolint:gosec // made from our directory and a checked UID
 	if err != nil {
 		return Record{}, err
 	}
