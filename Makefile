@@ -1,0 +1,173 @@
+# SPDX-License-Identifier: Apache-2.0
+#
+# `make` or `make help` lists the targets. Every one of them does the set-up it
+# needs on a fresh Debian machine with Go, make and root; elsewhere it says what
+# is missing. What is built goes to build/, the programs of the test cluster and
+# the pinned tools to the caches of the user who calls.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+# Two cores: targets one after the other, each with all of the machine.
+.NOTPARALLEL:
+
+# What a caller may change: make fuzz FUZZTIME=1m
+FUZZTIME ?= 20s
+COVER_MIN ?= 80
+KEEP ?=
+# Passed on to go test, as in TESTFLAGS='-run TestFit -v'.
+TESTFLAGS ?=
+# Passed on to tranche-cluster run.
+CLUSTER_FLAGS ?=
+VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
+
+# Git refuses to read a checkout of somebody else, and go build stops over that.
+VCS := $(shell git rev-parse HEAD >/dev/null 2>&1 && echo true || echo false)
+GO_BUILD = go build -buildvcs=$(VCS)
+# The binaries share the build cache with the tests: no -trimpath here. Released
+# images are built by deployments/container.
+LDFLAGS = -s -w -X main.version=$(VERSION)
+
+BIN := build/bin
+IMAGES := build/images
+CLUSTER := $(BIN)/tranche-cluster
+IMAGE_PREFIX := localhost/tranche
+NODE_IMAGE := $(IMAGES)/tranche-node.tar
+BUSYBOX_IMAGE := $(IMAGES)/busybox.tar
+IN_CLUSTER = $(abspath $(CLUSTER)) run $(foreach i,$(NODE_IMAGE) $(BUSYBOX_IMAGE),--image $(abspath $(i))) $(CLUSTER_FLAGS)
+
+# Tools are versions in tests/tools/go.mod; Go builds and caches them.
+TOOL := go tool -modfile=$(abspath tests/tools/go.mod)
+# Go modules that are written here. Those of Kubernetes and containerd below
+# tests/cluster only pin versions.
+MODULES := . tests/cluster
+
+##@ See it work
+
+.PHONY: demo
+demo: images $(BIN)/demo ## Bring up a Kubernetes node with two simulated cards and share them among pods; KEEP=1 leaves a shell in it
+	$(IN_CLUSTER) $(if $(KEEP),--keep) -- $(abspath $(BIN)/demo)
+
+##@ Test
+
+.PHONY: test
+test: machine-cluster lint check-generate test-unit test-e2e ## Run every test: unit, integration, crash, compat, then end to end on a real node
+
+.PHONY: test-unit
+test-unit: machine-build ## Run all tests that need no cluster, with the seeds of the fuzz targets
+	for module in $(MODULES); do go -C $$module test $(TESTFLAGS) ./...; done
+
+.PHONY: test-race
+test-race: machine-build ## Run the same tests under the race detector
+	for module in $(MODULES); do go -C $$module test -race $(TESTFLAGS) ./...; done
+
+.PHONY: test-crash
+test-crash: machine-build ## Kill the node driver at every step of its work and look at what is left
+	go test -count=1 $(TESTFLAGS) ./tests/crash/...
+
+.PHONY: test-e2e
+test-e2e: images ## Run the end-to-end tests on a real Kubernetes node
+	go test -tags e2e -count=1 -v -timeout 40m -exec "$(IN_CLUSTER) --" $(TESTFLAGS) ./tests/e2e
+
+.PHONY: fuzz
+fuzz: machine-build ## Run each fuzz target for FUZZTIME
+	grep -rnoE --include='*_test.go' '^func Fuzz[A-Za-z0-9_]*' $(MODULES) --exclude-dir=build | \
+	sort -u | sed -E 's|^(.*)/[^/]+:[0-9]+:func (Fuzz.*)|\1 \2|' | \
+	while read -r package target; do \
+		echo "$$package $$target"; \
+		go -C $$package test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) . </dev/null; \
+	done
+
+.PHONY: cover
+cover: machine-build ## Measure coverage of pkg and cdi; fails where pkg is below COVER_MIN percent
+	mkdir -p build/cover
+	go test -coverpkg=./pkg/...,./cdi/... -coverprofile=build/cover/all.out ./... >build/cover/tests.txt || { cat build/cover/tests.txt; exit 1; }
+	grep -v '/zz_generated' build/cover/all.out >build/cover/written.out
+	grep -E '^mode:|/tranche/pkg/' build/cover/written.out >build/cover/pkg.out
+	go tool cover -html=build/cover/written.out -o build/cover/index.html
+	go tool cover -func=build/cover/written.out >build/cover/functions.txt
+	go tool cover -func=build/cover/pkg.out | awk -v min=$(COVER_MIN) '/^total:/ { \
+		printf "coverage of pkg: %s, at least %s%% is wanted; by line: build/cover/index.html\n", $$3, min; exit ($$3 + 0 < min) }'
+
+.PHONY: lint
+lint: machine-build ## Check style, mistakes and which package imports which
+	$(TOOL) golangci-lint config verify
+	for module in $(MODULES); do (cd $$module && $(TOOL) golangci-lint run --config $(abspath .golangci.yml) ./...); done
+
+.PHONY: bench
+bench: bench-node bench-cluster ## Measure, print tables and write build/bench/*.json
+
+.PHONY: bench-node
+bench-node: machine-build
+	go run ./tests/bench/node
+
+.PHONY: bench-cluster
+bench-cluster: images
+	$(GO_BUILD) -o $(BIN)/bench-cluster ./tests/bench/cluster
+	$(IN_CLUSTER) -- $(abspath $(BIN)/bench-cluster)
+
+##@ Build
+
+.PHONY: build
+build: machine-build ## Build the binaries into build/bin
+	mkdir -p $(BIN)
+	$(GO_BUILD) -ldflags "$(LDFLAGS)" -o $(BIN)/ ./cmd/...
+
+.PHONY: images
+images: machine-cluster build $(CLUSTER) ## Make the container images of the test cluster, without Docker
+	mkdir -p $(IMAGES)
+	$(CLUSTER) image --output $(NODE_IMAGE) --name $(IMAGE_PREFIX)/tranche-node:dev \
+		--entrypoint /usr/bin/tranche-node $(BIN)/tranche-node=/usr/bin/tranche-node
+	busybox=$$(command -v busybox); \
+	$(CLUSTER) image --output $(BUSYBOX_IMAGE) --name $(IMAGE_PREFIX)/busybox:dev \
+		$$("$$busybox" --list | grep -vx busybox | sed 's|.*|--link /bin/&=busybox|') "$$busybox=/bin/busybox"
+
+.PHONY: cluster
+cluster: machine-cluster $(CLUSTER) ## Build the programs of the test cluster; the first time takes some 15 minutes
+	$(CLUSTER) build
+
+.PHONY: $(CLUSTER)
+$(CLUSTER): machine-build
+	go -C tests/cluster build -buildvcs=false -o $(abspath $@) .
+
+.PHONY: $(BIN)/demo
+$(BIN)/demo: machine-build
+	$(GO_BUILD) -o $@ ./demo/run
+
+##@ Change
+
+.PHONY: format
+format: machine-build ## Format the Go code
+	for module in $(MODULES); do (cd $$module && $(TOOL) golangci-lint fmt --config $(abspath .golangci.yml) ./...); done
+
+.PHONY: generate
+generate: machine-build ## Write the generated code anew
+	cd pkg/api/v1alpha1 && $(TOOL) controller-gen object:headerFile=boilerplate.go.txt paths=.
+
+# The names too: a file that is generated for the first time is a difference.
+GENERATED = find pkg -name 'zz_generated*' -type f -exec sha256sum {} + | sort
+
+.PHONY: check-generate
+check-generate: machine-build ## Fail where generated code does not fit its source
+	before=$$($(GENERATED)); \
+	$(MAKE) --no-print-directory -s generate; \
+	if ! diff <(echo "$$before") <($(GENERATED)); then \
+		echo 'make: generated code was out of date; it is written anew, commit it' >&2; exit 1; \
+	fi
+
+.PHONY: clean
+clean: ## Remove build/; the caches of Go and of the test cluster stay
+	rm -rf build
+
+##@ Help
+
+.PHONY: help
+help: ## List the targets
+	@awk 'BEGIN { FS = ":.*## " } \
+		/^##@ / { printf "\n%s\n", substr($$0, 5) } \
+		/^[a-z0-9-]+:.*## / { sub(/:.*/, "", $$1); printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+.PHONY: machine-build machine-cluster
+machine-build machine-cluster: machine-%:
+	@tests/tools/machine.sh $*

@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package bench
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"text/tabwriter"
+)
+
+// Row is one figure.
+type Row struct {
+	// Metric says in words what was measured, "prepare p99, 16 claims at once".
+	Metric string
+	// Value in Unit.
+	Value float64
+	// Unit such as "ms", "MiB" or "claims/s".
+	Unit string
+	// Target in the same unit.
+	Target Target
+	// Reference is the best known of other systems, in words; empty where
+	// nothing is known.
+	Reference string
+	// Source is where the target or the reference comes from.
+	Source string
+}
+
+// fields is a row as programs read it.
+type fields struct {
+	Metric    string  `json:"metric"`
+	Value     float64 `json:"value"`
+	Unit      string  `json:"unit"`
+	Target    string  `json:"target"`
+	Reference string  `json:"reference"`
+	Source    string  `json:"source"`
+	// Holds is null for a figure without a target.
+	Holds *bool `json:"holds"`
+}
+
+// MarshalJSON implements json.Marshaler.
+func (r Row) MarshalJSON() ([]byte, error) {
+	out := fields{
+		Metric: r.Metric, Value: r.Value, Unit: r.Unit,
+		Target: r.Target.String(), Reference: r.Reference, Source: r.Source,
+	}
+	if r.Target.Set() {
+		met := r.Target.Met(r.Value)
+		out.Holds = &met
+	}
+	return json.Marshal(out)
+}
+
+var plainName = regexp.MustCompile(`^[a-z0-9]+(-[a-z0-9]+)*$`)
+
+// Report prints the rows as a table to w and writes them to <dir>/<name>.json,
+// making dir where it is missing. The error is ErrName or ErrRow where the
+// caller is wrong, and otherwise that of the writer or the file system.
+func Report(w io.Writer, name, dir string, rows []Row) error {
+	if !plainName.MatchString(name) {
+		return fmt.Errorf("report benchmark %q: %w", name, ErrName)
+	}
+	if err := check(rows); err != nil {
+		return fmt.Errorf("report benchmark %s: %w", name, err)
+	}
+	if err := table(w, name, rows); err != nil {
+		return fmt.Errorf("print benchmark %s: %w", name, err)
+	}
+	if err := save(filepath.Join(dir, name+".json"), rows); err != nil {
+		return fmt.Errorf("save benchmark %s: %w", name, err)
+	}
+	return nil
+}
+
+// Missed returns the rows whose target is not reached.
+func Missed(rows []Row) []Row {
+	var missed []Row
+	for _, r := range rows {
+		if r.Target.Set() && !r.Target.Met(r.Value) {
+			missed = append(missed, r)
+		}
+	}
+	return missed
+}
+
+func check(rows []Row) error {
+	if len(rows) == 0 {
+		return fmt.Errorf("%w: nothing was measured", ErrRow)
+	}
+	seen := make(map[string]bool, len(rows))
+	for i, r := range rows {
+		switch {
+		case r.Metric == "":
+			return fmt.Errorf("%w %d: it has no metric", ErrRow, i+1)
+		case seen[r.Metric]:
+			return fmt.Errorf("%w %d: %q is there twice", ErrRow, i+1, r.Metric)
+		case r.Unit == "":
+			return fmt.Errorf("%w %d: %q has no unit", ErrRow, i+1, r.Metric)
+		case math.IsNaN(r.Value) || math.IsInf(r.Value, 0):
+			return fmt.Errorf("%w %d: %q is %v, which is no figure", ErrRow, i+1, r.Metric, r.Value)
+		case (r.Target.Set() || r.Reference != "") && r.Source == "":
+			return fmt.Errorf("%w %d: %q does not say where its target or reference comes from", ErrRow, i+1, r.Metric)
+		}
+		seen[r.Metric] = true
+	}
+	return nil
+}
+
+func table(w io.Writer, name string, rows []Row) error {
+	var text strings.Builder
+	out := tabwriter.NewWriter(&text, 0, 8, 2, ' ', 0)
+	fmt.Fprintln(out, "FIGURE\tMEASURED\tTARGET\tHOLDS\tREFERENCE\tSOURCE")
+	for _, r := range rows {
+		target, holds := r.Target.String(), "-"
+		switch {
+		case !r.Target.Set():
+			target = "-"
+		case r.Target.Met(r.Value):
+			target, holds = target+" "+r.Unit, "yes"
+		default:
+			target, holds = target+" "+r.Unit, "NO"
+		}
+		cells := []string{r.Metric, number(r.Value) + " " + r.Unit, target, holds, r.Reference, r.Source}
+		for i, c := range cells {
+			// A tab or a line break would make another cell or row.
+			cells[i] = orDash(strings.Join(strings.Fields(c), " "))
+		}
+		fmt.Fprintln(out, strings.Join(cells, "\t"))
+	}
+	if err := out.Flush(); err != nil {
+		return err
+	}
+	_, err := fmt.Fprintf(w, "benchmark %s\n%s\n", name, text.String())
+	return err
+}
+
+func orDash(s string) string {
+	if s == "" {
+		return "-"
+	}
+	return s
+}
+
+func save(path string, rows []Row) error {
+	data, err := json.MarshalIndent(rows, "", "  ")
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil { //nolint:gosec // a report is no secret
+		return err
+	}
+	return os.WriteFile(path, append(data, '\n'), 0o644) //nolint:gosec // a report is no secret
+}
