@@ -10,12 +10,14 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/tranche-dra/tranche/tests/cluster/internal/cluster"
+	"github.com/tranche-dra/tranche/tests/cluster/internal/config"
 	"github.com/tranche-dra/tranche/tests/cluster/internal/isolate"
 	"github.com/tranche-dra/tranche/tests/cluster/internal/node"
 )
@@ -66,8 +68,9 @@ func run(args []string) (int, error) {
 	return cluster.Run(ctx, builder, options, say)
 }
 
+// runOptions reads the command line of run; it also returns the sources.
 func runOptions(args []string) (cluster.Options, string, error) {
-	var o cluster.Options
+	o := cluster.Options{InitArgs: []string{initCommand}}
 	var images, extra list
 	flags := flag.NewFlagSet("run", flag.ContinueOnError)
 	flags.Usage = func() {
@@ -93,35 +96,51 @@ func runOptions(args []string) (cluster.Options, string, error) {
 		o.Keep = false
 	}
 	if len(o.Command) == 0 && !o.Keep {
-		return o, "", errors.New("nothing to run: give a command after --, or --keep for a shell")
-	}
-	for _, file := range images {
-		path, err := filepath.Abs(file)
-		if err != nil {
-			return o, "", fmt.Errorf("find image: %w", err)
-		}
-		if _, err := os.Stat(path); err != nil {
-			return o, "", fmt.Errorf("find image: %w", err)
-		}
-		o.Images = append(o.Images, path)
-	}
-	o.Settings.ExtraArgs = map[string][]string{}
-	for _, pair := range extra {
-		component, argument, ok := strings.Cut(pair, "=")
-		if !ok {
-			return o, "", fmt.Errorf("parse --arg %s: not COMPONENT=ARGUMENT", pair)
-		}
-		o.Settings.ExtraArgs[component] = append(o.Settings.ExtraArgs[component], argument)
+		return o, "", errors.New("run nothing: give a command after --, or --keep for a shell")
 	}
 	var err error
+	if o.Images, err = absolute(images); err != nil {
+		return o, "", err
+	}
+	if o.Settings.ExtraArgs, err = extraArgs(extra); err != nil {
+		return o, "", err
+	}
 	if o.Dir, err = os.Getwd(); err != nil {
-		return o, "", fmt.Errorf("find directory: %w", err)
+		return o, "", fmt.Errorf("find current directory: %w", err)
 	}
 	if o.Tool, err = os.Executable(); err != nil {
 		return o, "", fmt.Errorf("find own program: %w", err)
 	}
-	o.InitArgs = []string{initCommand}
 	return o, *sources, nil
+}
+
+// absolute checks that the image archives are there, before anything is started.
+func absolute(images []string) ([]string, error) {
+	paths := make([]string, 0, len(images))
+	for _, file := range images {
+		path, err := filepath.Abs(file)
+		if err != nil {
+			return nil, fmt.Errorf("find image: %w", err)
+		}
+		if _, err := os.Stat(path); err != nil {
+			return nil, fmt.Errorf("find image: %w", err)
+		}
+		paths = append(paths, path)
+	}
+	return paths, nil
+}
+
+// extraArgs sorts COMPONENT=ARGUMENT pairs by component.
+func extraArgs(pairs []string) (map[string][]string, error) {
+	args := map[string][]string{}
+	for _, pair := range pairs {
+		component, argument, ok := strings.Cut(pair, "=")
+		if !ok || !slices.Contains(config.Components(), component) {
+			return nil, fmt.Errorf("parse --arg %s: not COMPONENT=ARGUMENT with one of %s", pair, strings.Join(config.Components(), ", "))
+		}
+		args[component] = append(args[component], argument)
+	}
+	return args, nil
 }
 
 // runInit is the first process of the namespaces.

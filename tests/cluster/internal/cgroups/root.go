@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -47,42 +48,46 @@ func create(ctx context.Context, hierarchies []Hierarchy) (*Root, error) {
 	root := &Root{name: fmt.Sprintf("%s%d", Prefix, os.Getpid()), hierarchies: hierarchies}
 	for _, h := range hierarchies {
 		if err := h.create(root.name, len(hierarchies) == 1); err != nil {
-			return nil, errors.Join(err, root.Remove(ctx))
+			return nil, errors.Join(err, root.remove(ctx))
 		}
 	}
 	var err error
 	if root.lock, err = lock.TryExclusive(filepath.Join(hierarchies[0].Path, root.name)); err != nil {
-		return nil, errors.Join(err, root.Remove(ctx))
+		return nil, errors.Join(err, root.remove(ctx))
 	}
 	return root, nil
 }
 
 // sweep removes the cgroups of ours whose owner is gone.
 func sweep(ctx context.Context, hierarchies []Hierarchy) error {
-	var live []string
-	for i, h := range hierarchies {
-		entries, err := os.ReadDir(h.Path)
-		if err != nil {
-			return fmt.Errorf("list cgroups: %w", err)
+	// The first hierarchy holds the locks. What is only in the others is half made or half removed.
+	first, err := names(hierarchies[0])
+	if err != nil {
+		return err
+	}
+	live := map[string]bool{}
+	for _, name := range first {
+		held, err := lock.TryExclusive(filepath.Join(hierarchies[0].Path, name))
+		if errors.Is(err, lock.ErrHeld) {
+			live[name] = true
+			continue
 		}
-		for _, entry := range entries {
-			name := entry.Name()
-			if !entry.IsDir() || !strings.HasPrefix(name, Prefix) || contains(live, name) {
+		if err != nil {
+			return err
+		}
+		if err := held.Release(); err != nil {
+			return err
+		}
+	}
+	// The first hierarchy last: what fails half-way is found again.
+	for _, h := range slices.Backward(hierarchies) {
+		found, err := names(h)
+		if err != nil {
+			return err
+		}
+		for _, name := range found {
+			if live[name] {
 				continue
-			}
-			// The first hierarchy holds the lock. What is only in the others is half made or half removed.
-			if i == 0 {
-				held, err := lock.TryExclusive(filepath.Join(h.Path, name))
-				if errors.Is(err, lock.ErrHeld) {
-					live = append(live, name)
-					continue
-				}
-				if err != nil {
-					return err
-				}
-				if err := held.Release(); err != nil {
-					return err
-				}
 			}
 			if err := removeWithin(ctx, filepath.Join(h.Path, name)); err != nil {
 				return fmt.Errorf("remove what a dead cluster left: %w", err)
@@ -92,20 +97,43 @@ func sweep(ctx context.Context, hierarchies []Hierarchy) error {
 	return nil
 }
 
-func contains(names []string, name string) bool {
-	for _, n := range names {
-		if n == name {
-			return true
+// names lists the cgroups of ours in a hierarchy.
+func names(h Hierarchy) ([]string, error) {
+	entries, err := os.ReadDir(h.Path)
+	if err != nil {
+		return nil, fmt.Errorf("list cgroups: %w", err)
+	}
+	var found []string
+	for _, entry := range entries {
+		if entry.IsDir() && strings.HasPrefix(entry.Name(), Prefix) {
+			found = append(found, entry.Name())
 		}
 	}
-	return false
+	return found, nil
 }
 
 // Path is the cgroup's path from the root of each hierarchy, as kubelet wants it.
 func (r *Root) Path() string { return "/" + r.name }
 
-// Remove takes the cgroup away. Its processes must have ended.
-func (r *Root) Remove(ctx context.Context) error {
+// Remove takes the cgroup away; its processes must have ended. If no other cluster
+// lives then, last is called, and none can begin until it returns.
+func (r *Root) Remove(ctx context.Context, last func() error) (err error) {
+	gate, err := lock.Exclusive(r.hierarchies[0].Path)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, gate.Release()) }()
+	if err := r.remove(ctx); err != nil {
+		return err
+	}
+	names, err := names(r.hierarchies[0])
+	if err != nil || len(names) > 0 {
+		return err
+	}
+	return last()
+}
+
+func (r *Root) remove(ctx context.Context) error {
 	var errs []error
 	for _, h := range r.hierarchies {
 		errs = append(errs, removeWithin(ctx, filepath.Join(h.Path, r.name)))

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/tranche-dra/tranche/tests/cluster/internal/binaries"
@@ -15,6 +16,7 @@ import (
 	"github.com/tranche-dra/tranche/tests/cluster/internal/config"
 	"github.com/tranche-dra/tranche/tests/cluster/internal/host"
 	"github.com/tranche-dra/tranche/tests/cluster/internal/isolate"
+	"github.com/tranche-dra/tranche/tests/cluster/internal/mountpoint"
 	"github.com/tranche-dra/tranche/tests/cluster/internal/node"
 	"github.com/tranche-dra/tranche/tests/cluster/internal/oci"
 	"github.com/tranche-dra/tranche/tests/cluster/internal/workdir"
@@ -31,7 +33,7 @@ type Options struct {
 	node.Spec
 	// Work is the work directory; empty for a temporary one.
 	Work string
-	// InitArgs are this program's arguments that make it call Inside-as-init; the spec's path is appended.
+	// InitArgs make this program call isolate.Init; the path of the spec is appended.
 	InitArgs []string
 }
 
@@ -86,7 +88,10 @@ func Run(ctx context.Context, builder binaries.Builder, o Options, say node.Say)
 		return 0, err
 	}
 	// Not with ctx: what is to be removed is so after a signal too.
-	defer func() { err = errors.Join(err, root.Remove(context.WithoutCancel(ctx))) }()
+	defer func() {
+		clear := func() error { return mountpoint.Clear(config.MountPoints()) }
+		err = errors.Join(err, root.Remove(context.WithoutCancel(ctx), clear))
+	}()
 
 	spec := o.Spec
 	spec.Settings.Work = work.Path
@@ -115,9 +120,20 @@ func inside(ctx context.Context, spec node.Spec, initArgs []string) (int, error)
 	return isolate.Run(append(initArgs, file)...)
 }
 
+// open takes the work directory.
 func open(work string) (*workdir.Dir, error) {
+	parent := work
+	if work == "" {
+		parent = os.TempDir()
+	}
+	// The inside has its own of these.
+	for _, hidden := range []string{"/run", "/var/run", "/dev/shm", "/proc"} {
+		if parent == hidden || strings.HasPrefix(parent, hidden+"/") {
+			return nil, fmt.Errorf("use work directory %s: not below %s, which the cluster cannot see", parent, hidden)
+		}
+	}
 	if work != "" {
 		return workdir.Named(work)
 	}
-	return workdir.Temporary(os.TempDir())
+	return workdir.Temporary(parent)
 }

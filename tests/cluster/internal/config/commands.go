@@ -72,6 +72,8 @@ func apiServer(s Settings) []string {
 		"--authorization-mode=Node,RBAC", "--enable-admission-plugins=NodeRestriction",
 		// The service's address is the node's own: there is nothing to point an endpoint at.
 		"--endpoint-reconciler-type=none",
+		// Webhooks are reached at their pods: a service's own address needs kube-proxy.
+		"--enable-aggregator-routing=true",
 		"--allow-privileged=true",
 	}
 }

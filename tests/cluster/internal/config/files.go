@@ -18,8 +18,8 @@ var sources embed.FS
 // values are what the templates may use.
 type values struct {
 	Settings
-	CNIDir, ContainerdSocket, NodeName, PauseImage, PodNetwork, StateDir string
-	AuthorityFile, KubeletCertificate, KubeletKey, SchedulerKubeconfig   string
+	CNIDir, ContainerdSocket, NodeName, PauseImage, PodNetwork, StateDir, DNSIP string
+	AuthorityFile, KubeletCertificate, KubeletKey, SchedulerKubeconfig          string
 }
 
 // Files renders the configuration files, by their path below Settings.Etc.
@@ -27,7 +27,7 @@ func Files(s Settings) (map[string][]byte, error) {
 	v := values{
 		Settings: s,
 		CNIDir:   s.Etc("cni"), ContainerdSocket: ContainerdSocket, NodeName: NodeName,
-		PauseImage: PauseImage, PodNetwork: PodNetwork, StateDir: RunDir + "/containerd",
+		PauseImage: PauseImage, PodNetwork: PodNetwork, StateDir: RunDir + "/containerd", DNSIP: DNSIP.String(),
 		AuthorityFile: s.PKI(pki.AuthorityFile), KubeletCertificate: s.PKI(pki.Kubelet + ".crt"), KubeletKey: s.PKI(pki.Kubelet + ".key"),
 		SchedulerKubeconfig: s.PKI(pki.Scheduler + ".kubeconfig"),
 	}

@@ -25,8 +25,8 @@ const (
 	// NodePrefix is the network length of NodeIP, PodNetwork where bridged pods live.
 	NodePrefix = 24
 	PodNetwork = "10.244.0.0/24"
-	// ServiceNetwork is where services get their addresses from. Without kube-proxy only
-	// ServiceIP, which is the node's own, answers.
+	// ServiceNetwork is where services get their addresses from. There is no kube-proxy:
+	// only ServiceIP answers, which is the node's own.
 	ServiceNetwork = "10.96.0.0/16"
 )
 
@@ -35,7 +35,17 @@ var (
 	NodeIP    = net.IPv4(10, 99, 0, 1)
 	Gateway   = net.IPv4(10, 99, 0, 254) // nobody: a default route has to lead somewhere
 	ServiceIP = net.IPv4(10, 96, 0, 1)
+	// DNSIP is where pods look names up. Nobody answers there: as an address of the
+	// node's it makes a lookup fail at once, where none would warn at every pod.
+	DNSIP = net.IPv4(10, 96, 0, 10)
 )
+
+// MountPoints are directories of the machine that every cluster has for itself:
+// kubelet's, those where kubelet links logs, and where CNI keeps results. Their
+// paths are compiled into the programs, or expected there by others.
+func MountPoints() []string {
+	return []string{KubeletDir, "/var/log/containers", "/var/lib/cni"}
+}
 
 // Settings are what differs between clusters.
 type Settings struct {

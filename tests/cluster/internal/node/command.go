@@ -18,6 +18,9 @@ import (
 	"github.com/tranche-dra/tranche/tests/cluster/internal/pki"
 )
 
+// exitNotFound is a shell's exit status for a command that is not there.
+const exitNotFound = 127
+
 // graceful is how long a command may take to end after SIGTERM.
 const graceful = 10 * time.Second
 
@@ -35,7 +38,7 @@ func runCommands(ctx context.Context, spec Spec, say Say) (int, error) {
 		}
 		defer cancel()
 		if code, err = execute(bounded, spec.Command, spec.Dir, env); err != nil {
-			return 0, err
+			return code, err
 		}
 		say("command ended with status %d", code)
 	}
@@ -95,7 +98,7 @@ func environment(spec Spec) ([]string, error) {
 func execute(ctx context.Context, argv []string, dir string, env []string) (int, error) {
 	path, err := exec.LookPath(argv[0])
 	if err != nil {
-		return 0, fmt.Errorf("find command: %w", err)
+		return exitNotFound, fmt.Errorf("find command: %w", err)
 	}
 	command := exec.CommandContext(ctx, path, argv[1:]...)
 	command.Dir, command.Env = dir, env

@@ -6,11 +6,13 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/tranche-dra/tranche/tests/cluster/internal/config"
+	"github.com/tranche-dra/tranche/tests/cluster/internal/mountpoint"
 )
 
 // sysctls are what kubelet sets for the whole machine
@@ -25,7 +27,7 @@ var sysctls = map[string]string{
 	"kernel/keys/root_maxbytes": "25000000",
 }
 
-// mounts gives the node its own /run, kubelet directory and sysctls.
+// mounts gives the node its own /run, /dev/shm, state directories and sysctls.
 func mounts(s config.Settings) error {
 	if err := unix.Mount("tmpfs", "/run", "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, "mode=0755"); err != nil {
 		return fmt.Errorf("mount /run: %w", err)
@@ -35,20 +37,22 @@ func mounts(s config.Settings) error {
 			return err
 		}
 	}
+	// Shared memory of pods and of the command: two clusters must not meet there, and nothing may stay.
+	if err := unix.Mount("tmpfs", "/dev/shm", "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, "mode=1777"); err != nil {
+		return fmt.Errorf("mount /dev/shm: %w", err)
+	}
 	for _, dir := range []string{config.RunDir, "/run/lock", s.CDIDir, s.Etc("cni"), s.Logs("pods"), s.Data("volume-plugins"), s.Data("containerd")} {
 		if err := os.MkdirAll(dir, 0o755); err != nil {
 			return fmt.Errorf("create directory: %w", err)
 		}
 	}
-	for source, target := range map[string]string{
-		s.Data("kubelet"):    config.KubeletDir,
-		s.Logs("containers"): "/var/log/containers",
-	} {
+	for i, target := range config.MountPoints() {
+		source := s.Data("mounts", strconv.Itoa(i))
 		if err := os.MkdirAll(source, 0o755); err != nil {
 			return fmt.Errorf("create directory: %w", err)
 		}
-		if err := os.MkdirAll(target, 0o755); err != nil {
-			return fmt.Errorf("create mount point: %w", err)
+		if err := mountpoint.Make(target); err != nil {
+			return err
 		}
 		if err := bind(source, target); err != nil {
 			return err

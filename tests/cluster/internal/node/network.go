@@ -27,6 +27,7 @@ func network() error {
 	for _, address := range []net.IPNet{
 		{IP: config.NodeIP, Mask: net.CIDRMask(config.NodePrefix, 32)},
 		{IP: config.ServiceIP, Mask: net.CIDRMask(32, 32)},
+		{IP: config.DNSIP, Mask: net.CIDRMask(32, 32)},
 	} {
 		if err := netlink.AddrAdd(node, &netlink.Addr{IPNet: &address}); err != nil {
 			return fmt.Errorf("add address %s: %w", &address, err)

@@ -59,7 +59,7 @@ func (p *process) death() error {
 	if p.err != nil {
 		how = p.err.Error()
 	}
-	return fmt.Errorf("%s ended unasked: %s; the end of %s:\n%s", p.component.Name, how, p.component.Log, Tail(p.component.Log, 15))
+	return fmt.Errorf("%s ended unasked: %s; the end of its log:\n%s", p.component.Name, how, Tail(p.component.Log, 15))
 }
 
 func (p *process) pid() int { return p.command.Process.Pid }
@@ -85,8 +85,8 @@ func (p *process) awaitReady(ctx context.Context) error {
 		case <-p.done:
 			return p.death()
 		case <-ctx.Done():
-			return fmt.Errorf("wait for %s: %w (%w); the end of %s:\n%s",
-				p.component.Name, context.Cause(ctx), err, p.component.Log, Tail(p.component.Log, 15))
+			return fmt.Errorf("wait for %s: %w (%w); the end of its log:\n%s",
+				p.component.Name, context.Cause(ctx), err, Tail(p.component.Log, 15))
 		case <-time.After(50 * time.Millisecond):
 		}
 	}
@@ -103,7 +103,7 @@ func (p *process) stop(ctx context.Context, signal syscall.Signal) error {
 			return nil
 		case <-ctx.Done():
 			return fmt.Errorf("stop %s: %w", p.component.Name, context.Cause(ctx))
-		case <-time.After(grace):
+		case <-time.After(p.component.Grace):
 		}
 	}
 	return fmt.Errorf("stop %s: process %d outlives SIGKILL", p.component.Name, p.pid())

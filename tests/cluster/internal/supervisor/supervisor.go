@@ -6,14 +6,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"sync"
 	"syscall"
 	"time"
 )
 
-// grace is how long a component may take to end by itself.
-const grace = 10 * time.Second
+// defaultGrace is for components that do not say how long they may take to end. The
+// API server with watches open, and etcd with an API server connected, take it all; a
+// test cluster loses nothing by their being killed then.
+const defaultGrace = 5 * time.Second
 
 // ErrUnknown says that no component has the name asked for.
 var ErrUnknown = errors.New("no such component")
@@ -30,6 +31,8 @@ type Component struct {
 	Log string
 	// Ready is asked again and again until it returns nil. It must honour the context.
 	Ready func(context.Context) error
+	// Grace is how long it may take to end after SIGTERM, before it is killed.
+	Grace time.Duration
 }
 
 // State is what Status tells of a component.
@@ -63,6 +66,9 @@ type unit struct {
 func New(components ...Component) *Supervisor {
 	s := &Supervisor{units: map[string]*unit{}, deaths: make(chan error, len(components))}
 	for _, c := range components {
+		if c.Grace == 0 {
+			c.Grace = defaultGrace
+		}
 		s.order = append(s.order, c.Name)
 		s.units[c.Name] = &unit{Component: c}
 	}
@@ -99,15 +105,6 @@ func (s *Supervisor) again(ctx context.Context, name string, signal syscall.Sign
 		}
 		return s.start(ctx, u)
 	})
-}
-
-// StopAll ends every component, the last one first.
-func (s *Supervisor) StopAll(ctx context.Context) error {
-	var errs []error
-	for _, name := range slices.Backward(s.order) {
-		errs = append(errs, s.Stop(ctx, name))
-	}
-	return errors.Join(errs...)
 }
 
 // Status lists the components in the order they were given.

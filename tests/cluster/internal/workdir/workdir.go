@@ -8,6 +8,8 @@ import (
 	"os"
 	"path/filepath"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/tranche-dra/tranche/tests/cluster/internal/lock"
 )
 
@@ -102,8 +104,8 @@ func (d *Dir) Remove(keepLogs bool) (string, error) {
 		if left, err = os.MkdirTemp(filepath.Dir(d.Path), logsPrefix); err != nil {
 			return "", fmt.Errorf("create directory for logs: %w", err)
 		}
-		// MkdirTemp has made the name ours; a rename replaces an empty directory.
-		if err := os.Rename(filepath.Join(d.Path, logs), left); err != nil {
+		// MkdirTemp has made the name ours. The system call replaces an empty directory, os.Rename refuses to.
+		if err := unix.Rename(filepath.Join(d.Path, logs), left); err != nil {
 			return "", fmt.Errorf("keep logs: %w", err)
 		}
 	}
