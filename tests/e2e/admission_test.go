@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build e2e
+
+package e2e
+
+import (
+	"context"
+	"os"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	resourceapi "k8s.io/api/resource/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+func TestWrongRequestsAreRefusedAtOnceWithAdvice(t *testing.T) {
+	n := newTeam(t, "admission")
+	for name, tc := range map[string]struct {
+		request resourceapi.DeviceRequest
+		advice  []string
+	}{
+		"130 cores":               {request("gpu", "share.tranche.dev", 1, share("130", "4Gi")), []string{"gpu", "130", "0 to 100", "card.tranche.dev"}},
+		"101 cores":               {request("gpu", "fixed.tranche.dev", 1, share("101", "4Gi")), []string{"101", "0 to 100"}},
+		"only memory":             {request("gpu", "share.tranche.dev", 1, amounts{"memory": "4Gi"}), []string{"gpu", "cores"}},
+		"only cores":              {request("gpu", "share.tranche.dev", 1, amounts{"cores": "30"}), []string{"gpu", "memory"}},
+		"a negative value":        {request("gpu", "share.tranche.dev", 1, share("-5", "4Gi")), []string{"-5", "0 to 100"}},
+		"half a percent":          {request("gpu", "share.tranche.dev", 1, share("500m", "4Gi")), []string{"500m"}},
+		"negative memory":         {request("gpu", "share.tranche.dev", 1, share("30", "-1Gi")), []string{"-1Gi", "256Mi"}},
+		"memory off the step":     {request("gpu", "share.tranche.dev", 1, share("30", "300500Ki")), []string{"300500Ki", "1Mi"}},
+		"too little memory":       {request("gpu", "share.tranche.dev", 1, share("30", "255Mi")), []string{"255Mi", "256Mi"}},
+		"slots":                   {request("gpu", "share.tranche.dev", 1, amounts{"cores": "30", "memory": "4Gi", "slots": "2"}), []string{"slots"}},
+		"an unknown capacity":     {request("gpu", "share.tranche.dev", 1, amounts{"cores": "30", "memory": "4Gi", "core": "2"}), []string{"core"}},
+		"a share of nothing":      {request("gpu", "share.tranche.dev", 1, nil), []string{"card.tranche.dev"}},
+		"an offline share on top": {request("gpu", "offline.tranche.dev", 1, amounts{"cores": "10", "offlineCores": "20", "memory": "4Gi"}), []string{"cores: 0"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			spec := resourceapi.ResourceClaimSpec{Devices: resourceapi.DeviceClaim{Requests: []resourceapi.DeviceRequest{tc.request}}}
+			meta := metav1.ObjectMeta{Name: "wrong"}
+			_, claimErr := client.ResourceV1().ResourceClaims(n.name).Create(t.Context(), &resourceapi.ResourceClaim{ObjectMeta: meta, Spec: spec}, metav1.CreateOptions{})
+			_, templateErr := client.ResourceV1().ResourceClaimTemplates(n.name).Create(t.Context(), &resourceapi.ResourceClaimTemplate{
+				ObjectMeta: meta, Spec: resourceapi.ResourceClaimTemplateSpec{Spec: spec},
+			}, metav1.CreateOptions{})
+			for what, err := range map[string]error{"claim": claimErr, "template": templateErr} {
+				require.Error(t, err, "the %s is refused", what)
+				require.True(t, apierrors.IsInvalid(err) || apierrors.IsForbidden(err), "%s: %v", what, err)
+				for _, advice := range tc.advice {
+					require.ErrorContains(t, err, advice)
+				}
+			}
+		})
+	}
+}
+
+func TestAClaimThatWasAdmittedCanStillBeChangedAndDeleted(t *testing.T) {
+	n := newTeam(t, "metadata")
+	claim, err := client.ResourceV1().ResourceClaims(n.name).Create(t.Context(), &resourceapi.ResourceClaim{
+		ObjectMeta: metav1.ObjectMeta{Name: "c"},
+		Spec:       resourceapi.ResourceClaimSpec{Devices: resourceapi.DeviceClaim{Requests: []resourceapi.DeviceRequest{request("gpu", "share.tranche.dev", 1, share("30", "4Gi"))}}},
+	}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	claim.Labels = map[string]string{"team": "a"}
+	_, err = client.ResourceV1().ResourceClaims(n.name).Update(t.Context(), claim, metav1.UpdateOptions{})
+	require.NoError(t, err)
+}
+
+func TestTheDriverMayOnlyWhatItNeeds(t *testing.T) {
+	as := "--as=system:serviceaccount:" + system + ":" + daemonSet
+	for allowed, actions := range map[string][][]string{
+		"yes": {
+			{"list", "resourceslices"}, {"create", "resourceslices"}, {"get", "resourceclaims", "-A"}, {"create", "events.events.k8s.io", "-A"},
+		},
+		"no": {
+			{"list", "resourceclaims", "-A"}, {"update", "resourceclaims", "-A"}, {"delete", "resourceclaims", "-A"}, {"get", "secrets", "-A"},
+			{"list", "pods", "-A"}, {"create", "pods", "-A"}, {"update", "nodes"}, {"delete", "nodes"}, {"update", "deviceclasses"}, {"get", "configmaps", "-A"},
+		},
+	} {
+		for _, action := range actions {
+			out, _ := kubectl(t.Context(), append([]string{"auth", "can-i", as}, action...)...) //nolint:errcheck // "no" ends with status 1
+			require.Contains(t, out, allowed, "%v", action)
+		}
+	}
+}
+
+// The driver's own identity, with a token bound to this node's pod as kubelet
+// gives it, writes slices of this node and of no other.
+func TestANodeWritesOnlyItsOwnSlices(t *testing.T) {
+	node := os.Getenv("TRANCHE_CLUSTER_NODE")
+	impersonated := driverOf(t, node)
+	slice := func(name, node, driver, pool string) *resourceapi.ResourceSlice {
+		return &resourceapi.ResourceSlice{
+			ObjectMeta: metav1.ObjectMeta{Name: name},
+			Spec: resourceapi.ResourceSliceSpec{
+				Driver: driver, NodeName: &node, Pool: resourceapi.ResourcePool{Name: pool, ResourceSliceCount: 1},
+				Devices: []resourceapi.Device{{Name: "x"}},
+			},
+		}
+	}
+	for name, tc := range map[string]struct {
+		slice *resourceapi.ResourceSlice
+		err   string
+	}{
+		"another node's slice":      {slice("foreign", "other", driverName, "other"), "other"},
+		"another driver's slice":    {slice("driver", node, "gpu.example.com", node), "gpu.example.com"},
+		"a pool of another name":    {slice("pool", node, driverName, "other"), "pool"},
+		"the slice of its own node": {slice("own", node, driverName, node), ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := impersonated.ResourceV1().ResourceSlices().Create(t.Context(), tc.slice, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+			if tc.err == "" {
+				require.NoError(t, err)
+				return
+			}
+			require.ErrorContains(t, err, tc.err)
+		})
+	}
+	t.Run("somebody else's slice cannot be deleted", func(t *testing.T) {
+		foreign, err := client.ResourceV1().ResourceSlices().Create(t.Context(), slice("foreign", "other", "gpu.example.com", "other"), metav1.CreateOptions{})
+		require.NoError(t, err)
+		t.Cleanup(func() {
+			require.NoError(t, client.ResourceV1().ResourceSlices().Delete(context.Background(), foreign.Name, metav1.DeleteOptions{}))
+		})
+		require.Error(t, impersonated.ResourceV1().ResourceSlices().Delete(t.Context(), foreign.Name, metav1.DeleteOptions{}))
+	})
+}

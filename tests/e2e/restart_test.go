@@ -1,0 +1,242 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build e2e
+
+package e2e
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// driverPIDs are the processes of the driver on this node.
+func driverPIDs(t *testing.T) []int {
+	t.Helper()
+	entries, err := filepath.Glob("/proc/[0-9]*/comm")
+	require.NoError(t, err)
+	var pids []int
+	for _, path := range entries {
+		comm, err := os.ReadFile(path)
+		if err != nil || strings.TrimSpace(string(comm)) != "tranche-node" {
+			continue
+		}
+		var pid int
+		_, err = fmt.Sscanf(path, "/proc/%d/comm", &pid)
+		require.NoError(t, err)
+		pids = append(pids, pid)
+	}
+	return pids
+}
+
+// killDriver sends SIGKILL to every process of the driver.
+func killDriver(t *testing.T) {
+	t.Helper()
+	for _, pid := range driverPIDs(t) {
+		if err := syscall.Kill(pid, syscall.SIGKILL); !errors.Is(err, syscall.ESRCH) {
+			require.NoError(t, err)
+		}
+	}
+}
+
+// slices waits until the driver's slices list all cards, and returns for how
+// long that took.
+func slices(t *testing.T) time.Duration {
+	t.Helper()
+	start := time.Now()
+	require.Eventually(t, func() bool {
+		list, err := client.ResourceV1().ResourceSlices().List(t.Context(), metav1.ListOptions{})
+		if err != nil {
+			return false
+		}
+		devices := 0
+		for _, s := range list.Items {
+			if s.Spec.Driver == driverName {
+				devices += len(s.Spec.Devices)
+			}
+		}
+		return devices == cards
+	}, patience, 20*time.Millisecond, "all cards are published")
+	return time.Since(start)
+}
+
+func TestADriverKilledInTheMiddleOfPreparesLosesAndLeaksNothing(t *testing.T) {
+	n := newTeam(t, "killed")
+	const pods = 12
+	n.template(t, "gpu", request("gpu", "share.tranche.dev", 1, share("10", "1Gi")))
+	for i := range pods {
+		pod := sleeper(fmt.Sprint("p", i))
+		use(pod, 0, "gpu", "gpu")
+		n.create(t, pod)
+		if i%4 == 3 {
+			// Some claims are being prepared now, some are, some are not yet.
+			killDriver(t)
+		}
+	}
+	for i := range pods {
+		n.ready(t, fmt.Sprint("p", i))
+		require.Len(t, n.shareFiles(t, fmt.Sprint("p", i), "main"), 1)
+	}
+	records, err := filepath.Glob(stateDir + "/claims/*.json")
+	require.NoError(t, err)
+	require.Len(t, records, pods)
+
+	// And in the middle of unprepares: the node is clean when the test ends.
+	require.NoError(t, client.CoreV1().Pods(n.name).DeleteCollection(t.Context(), metav1.DeleteOptions{}, metav1.ListOptions{}))
+	killDriver(t)
+	slices(t)
+}
+
+func TestKubeletRestarts(t *testing.T) {
+	n := newTeam(t, "kubelet")
+	n.pod(t, "before", request("gpu", "share.tranche.dev", 1, share("30", "4Gi")))
+	n.ready(t, "before")
+	for i := range 10 {
+		ctl(t, "kill", "kubelet")
+		t.Logf("restart %d: slices complete %v after kubelet was", i+1, slices(t).Round(time.Millisecond))
+	}
+	require.Len(t, n.shareFiles(t, "before", "main"), 1, "what ran goes on running")
+	n.pod(t, "after", request("gpu", "share.tranche.dev", 1, share("30", "4Gi")))
+	n.ready(t, "before", "after")
+}
+
+func TestDeletedSlicesArePublishedAgain(t *testing.T) {
+	slices(t)
+	list, err := client.ResourceV1().ResourceSlices().List(t.Context(), metav1.ListOptions{})
+	require.NoError(t, err)
+	gone := map[string]bool{}
+	for _, s := range list.Items {
+		if s.Spec.Driver == driverName {
+			gone[s.Name] = true
+			require.NoError(t, client.ResourceV1().ResourceSlices().Delete(t.Context(), s.Name, metav1.DeleteOptions{}))
+		}
+	}
+	t.Logf("slices complete %v after they were deleted", slices(t).Round(time.Millisecond))
+	list, err = client.ResourceV1().ResourceSlices().List(t.Context(), metav1.ListOptions{})
+	require.NoError(t, err)
+	for _, s := range list.Items {
+		require.False(t, gone[s.Name], "%s is a new object", s.Name)
+	}
+}
+
+func TestAContainerRestartsAfterTheCDIDirectoryWasWiped(t *testing.T) {
+	n := newTeam(t, "wiped")
+	n.pod(t, "p", request("gpu", "share.tranche.dev", 1, share("30", "4Gi")))
+	n.ready(t, "p")
+	specs := os.Getenv("TRANCHE_CLUSTER_CDI_DIR")
+	entries, err := os.ReadDir(specs)
+	require.NoError(t, err)
+	require.NotEmpty(t, entries)
+	for _, e := range entries {
+		require.NoError(t, os.RemoveAll(filepath.Join(specs, e.Name())))
+	}
+	// The container's process ends; kubelet starts another without asking the driver.
+	n.restart(t, "p")
+	require.Len(t, n.shareFiles(t, "p", "main"), 1)
+}
+
+// restart kills the container's first process from the node, where PID 1 of
+// the container is not protected, and waits until kubelet has started it again.
+func (n team) restart(t *testing.T, name string) {
+	t.Helper()
+	pod, err := client.CoreV1().Pods(n.name).Get(t.Context(), name, metav1.GetOptions{})
+	require.NoError(t, err)
+	killed := false
+	entries, err := filepath.Glob("/proc/[0-9]*/cgroup")
+	require.NoError(t, err)
+	for _, path := range entries {
+		data, err := os.ReadFile(path)
+		if err != nil || !strings.Contains(string(data), string(pod.UID)) {
+			continue
+		}
+		if cmdline, err := os.ReadFile(filepath.Join(filepath.Dir(path), "cmdline")); err != nil || !strings.Contains(string(cmdline), "sleep") {
+			continue
+		}
+		var pid int
+		_, err = fmt.Sscanf(path, "/proc/%d/cgroup", &pid)
+		require.NoError(t, err)
+		require.NoError(t, syscall.Kill(pid, syscall.SIGKILL))
+		killed = true
+	}
+	require.True(t, killed, "the container has a process")
+	require.Eventually(t, func() bool {
+		pod, err := client.CoreV1().Pods(n.name).Get(t.Context(), name, metav1.GetOptions{})
+		return err == nil && len(pod.Status.ContainerStatuses) == 1 &&
+			pod.Status.ContainerStatuses[0].RestartCount > 0 && pod.Status.ContainerStatuses[0].Ready
+	}, patience, tick, "the container runs again")
+}
+
+func TestTheAPIServerIsAwayForAMinute(t *testing.T) {
+	n := newTeam(t, "away")
+	n.pod(t, "p", request("gpu", "share.tranche.dev", 1, share("30", "4Gi")))
+	n.ready(t, "p")
+	before := left(t)
+	ctl(t, "stop", "apiserver")
+	select {
+	case <-time.After(time.Minute):
+	case <-t.Context().Done():
+	}
+	require.Equal(t, before, left(t), "nothing is lost meanwhile")
+	ctl(t, "start", "apiserver")
+	slices(t)
+	n.pod(t, "after", request("gpu", "share.tranche.dev", 1, share("30", "4Gi")))
+	n.ready(t, "p", "after")
+}
+
+func TestRollingUpdatesLoseNoPod(t *testing.T) {
+	n := newTeam(t, "rolling")
+	n.template(t, "gpu", request("gpu", "share.tranche.dev", 1, share("10", "1Gi")))
+	ctx, stop := context.WithCancel(t.Context())
+	rolled := make(chan error, 1)
+	go func() {
+		defer stop()
+		for range 3 {
+			if out, err := kubectl(t.Context(), "-n", system, "rollout", "restart", "daemonset/"+daemonSet); err != nil {
+				rolled <- fmt.Errorf("%w: %s", err, out)
+				return
+			}
+			if out, err := kubectl(t.Context(), "-n", system, "rollout", "status", "daemonset/"+daemonSet, "--timeout=90s"); err != nil {
+				rolled <- fmt.Errorf("%w: %s", err, out)
+				return
+			}
+		}
+		rolled <- nil
+	}()
+	var names []string
+	every := time.NewTicker(500 * time.Millisecond)
+	defer every.Stop()
+	for ctx.Err() == nil {
+		pod := sleeper(fmt.Sprint("p", len(names)))
+		pod.Spec.RestartPolicy = corev1.RestartPolicyNever
+		pod.Spec.Containers[0].Command = []string{"/bin/busybox", "sh", "-c", "test -f /run/tranche/*/share.json && sleep 1"}
+		use(pod, 0, "gpu", "gpu")
+		names = append(names, n.create(t, pod).Name)
+		select {
+		case <-every.C:
+		case <-ctx.Done():
+		}
+	}
+	require.NoError(t, <-rolled)
+	require.NotEmpty(t, names)
+	for _, name := range names {
+		require.Eventually(t, func() bool {
+			pod, err := client.CoreV1().Pods(n.name).Get(t.Context(), name, metav1.GetOptions{})
+			return err == nil && pod.Status.Phase == corev1.PodSucceeded
+		}, patience, tick, "pod %s has run", name)
+	}
+	events, err := client.CoreV1().Events(n.name).List(t.Context(), metav1.ListOptions{FieldSelector: "reason=FailedPrepareDynamicResources"})
+	require.NoError(t, err)
+	require.Empty(t, events.Items, "no prepare failed")
+	t.Logf("%d pods ran through 3 updates", len(names))
+	require.Len(t, driverPIDs(t), 1, "the old drivers have ended")
+}

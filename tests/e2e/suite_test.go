@@ -1,0 +1,342 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build e2e
+
+package e2e
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/clientcmd"
+)
+
+const (
+	driverName = "gpu.tranche.dev"
+	system     = "tranche-system"
+	daemonSet  = "tranche-node"
+	stateDir   = "/var/lib/tranche"
+	cards      = 2
+	// patience is the deadline of every wait: generous, for it only ends runs
+	// that have failed.
+	patience = 90 * time.Second
+	tick     = 100 * time.Millisecond
+)
+
+// client talks to the cluster as its administrator. It is set once, by TestMain.
+var client kubernetes.Interface
+
+func TestMain(m *testing.M) {
+	if err := setUp(); err != nil {
+		fmt.Fprintln(os.Stderr, "e2e:", err)
+		os.Exit(1)
+	}
+	os.Exit(m.Run())
+}
+
+func setUp() error {
+	if os.Getenv("TRANCHE_CLUSTER_SOCKET") == "" {
+		return errors.New("run by 'make test-e2e': these tests need the cluster of tests/cluster around them")
+	}
+	config, err := clientcmd.BuildConfigFromFlags("", os.Getenv("KUBECONFIG"))
+	if err != nil {
+		return err
+	}
+	config.QPS, config.Burst = 200, 400
+	if client, err = kubernetes.NewForConfig(config); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
+	defer cancel()
+	root, err := repository()
+	if err != nil {
+		return err
+	}
+	if out, err := kubectl(ctx, "apply", "-k", filepath.Join(root, "demo", "clusters", "local")); err != nil {
+		return fmt.Errorf("install the driver: %w: %s", err, out)
+	}
+	if out, err := kubectl(ctx, "-n", system, "rollout", "status", "daemonset/"+daemonSet, "--timeout=120s"); err != nil {
+		logs, _ := kubectl(ctx, "-n", system, "describe", "pods") //nolint:errcheck // the first error counts
+		return fmt.Errorf("wait for the driver: %w: %s\n%s", err, out, logs)
+	}
+	return nil
+}
+
+// repository is the root of the working copy.
+func repository() (string, error) {
+	dir, err := os.Getwd()
+	for ; err == nil && dir != "/"; dir = filepath.Dir(dir) {
+		if _, err := os.Stat(filepath.Join(dir, "deviceclasses")); err == nil {
+			return dir, nil
+		}
+	}
+	return "", errors.New("find the repository: run inside of it")
+}
+
+func kubectl(ctx context.Context, args ...string) (string, error) {
+	out, err := exec.CommandContext(ctx, "kubectl", args...).CombinedOutput() //nolint:gosec // the tests' own arguments
+	return strings.TrimSpace(string(out)), err
+}
+
+// ctl stops, starts, restarts or kills a component of the cluster.
+func ctl(t *testing.T, verb, component string) {
+	t.Helper()
+	out, err := exec.CommandContext(t.Context(), os.Getenv("TRANCHE_CLUSTER_CTL"), "ctl", verb, component).CombinedOutput() //nolint:gosec // set by the cluster
+	require.NoError(t, err, "%s %s: %s", verb, component, out)
+}
+
+// team is a namespace of one test.
+type team struct {
+	name string
+}
+
+// newTeam makes a namespace. When the test ends its pods are deleted, and the
+// node must then be as it was: no record, no spec and no directory is left.
+func newTeam(t *testing.T, name string) team {
+	t.Helper()
+	_, err := client.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	n := team{name}
+	t.Cleanup(func() {
+		if t.Failed() {
+			n.explain(t)
+		}
+		n.deletePods(t)
+		require.NoError(t, client.CoreV1().Namespaces().Delete(context.Background(), name, metav1.DeleteOptions{}))
+		requireCleanNode(t)
+	})
+	require.Eventually(t, func() bool {
+		_, err := client.CoreV1().ServiceAccounts(name).Get(t.Context(), "default", metav1.GetOptions{})
+		return err == nil
+	}, patience, tick)
+	return n
+}
+
+func (n team) deletePods(t *testing.T) {
+	t.Helper()
+	ctx := context.Background()
+	now := int64(0)
+	require.NoError(t, client.CoreV1().Pods(n.name).DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{}))
+	require.NoError(t, client.ResourceV1().ResourceClaims(n.name).DeleteCollection(ctx, metav1.DeleteOptions{GracePeriodSeconds: &now}, metav1.ListOptions{}))
+	require.Eventually(t, func() bool {
+		pods, err := client.CoreV1().Pods(n.name).List(ctx, metav1.ListOptions{})
+		claims, err2 := client.ResourceV1().ResourceClaims(n.name).List(ctx, metav1.ListOptions{})
+		return err == nil && err2 == nil && len(pods.Items) == 0 && len(claims.Items) == 0
+	}, patience, tick, "pods and claims of %s are gone", n.name)
+}
+
+// explain prints what helps to understand a failure.
+func (n team) explain(t *testing.T) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	for _, args := range [][]string{
+		{"-n", n.name, "get", "pods,resourceclaims", "-o", "wide"},
+		{"-n", n.name, "get", "events", "--sort-by=.lastTimestamp"},
+		{"-n", system, "get", "pods,events"},
+		{"-n", system, "logs", "-l", "app.kubernetes.io/name=tranche-node", "--tail=40"},
+	} {
+		out, _ := kubectl(ctx, args...) //nolint:errcheck // best effort, after a failure
+		t.Logf("kubectl %s\n%s", strings.Join(args, " "), out)
+	}
+}
+
+// left is all that the driver has on the node for claims.
+func left(t *testing.T) []string {
+	t.Helper()
+	var found []string
+	for _, pattern := range []string{
+		stateDir + "/claims/*.json", stateDir + "/claims/.*.tmp", stateDir + "/claims/damaged/*", stateDir + "/shares/*",
+		os.Getenv("TRANCHE_CLUSTER_CDI_DIR") + "/*tranche*", os.Getenv("TRANCHE_CLUSTER_CDI_DIR") + "/.*tranche*",
+	} {
+		matches, err := filepath.Glob(pattern)
+		require.NoError(t, err)
+		found = append(found, matches...)
+	}
+	return found
+}
+
+func requireCleanNode(t *testing.T) {
+	t.Helper()
+	require.Eventually(t, func() bool { return len(left(t)) == 0 }, patience, tick, "the node is clean")
+	require.Empty(t, left(t))
+}
+
+// amounts of a request; nil for none.
+type amounts map[resourceapi.QualifiedName]string
+
+func share(cores, memory string) amounts { return amounts{"cores": cores, "memory": memory} }
+
+// request is one request of a claim.
+func request(name, class string, count int64, of amounts) resourceapi.DeviceRequest {
+	return resourceapi.DeviceRequest{Name: name, Exactly: &resourceapi.ExactDeviceRequest{
+		DeviceClassName: class, Count: count, AllocationMode: resourceapi.DeviceAllocationModeExactCount, Capacity: requirements(of),
+	}}
+}
+
+// pod makes a pod whose only container uses one claim, made from a template
+// with the requests.
+func (n team) pod(t *testing.T, name string, requests ...resourceapi.DeviceRequest) *corev1.Pod {
+	t.Helper()
+	n.template(t, name, requests...)
+	pod := sleeper(name)
+	use(pod, 0, "gpu", name)
+	return n.create(t, pod)
+}
+
+func (n team) template(t *testing.T, name string, requests ...resourceapi.DeviceRequest) {
+	t.Helper()
+	_, err := client.ResourceV1().ResourceClaimTemplates(n.name).Create(t.Context(), &resourceapi.ResourceClaimTemplate{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec:       resourceapi.ResourceClaimTemplateSpec{Spec: resourceapi.ResourceClaimSpec{Devices: resourceapi.DeviceClaim{Requests: requests}}},
+	}, metav1.CreateOptions{})
+	require.NoError(t, err)
+}
+
+func (n team) create(t *testing.T, pod *corev1.Pod) *corev1.Pod {
+	t.Helper()
+	created, err := client.CoreV1().Pods(n.name).Create(t.Context(), pod, metav1.CreateOptions{})
+	require.NoError(t, err)
+	return created
+}
+
+// sleeper is a pod with one container that waits, and ends at once when told.
+func sleeper(name string) *corev1.Pod {
+	grace := int64(0)
+	return &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec: corev1.PodSpec{
+			RestartPolicy: corev1.RestartPolicyAlways, TerminationGracePeriodSeconds: &grace,
+			Containers: []corev1.Container{{
+				Name: "main", Image: "localhost/tranche/busybox:dev", ImagePullPolicy: corev1.PullNever,
+				Command: []string{"/bin/busybox", "sleep", "3600"},
+			}},
+		},
+	}
+}
+
+// use gives a container of the pod a claim that is made from a template.
+func use(pod *corev1.Pod, container int, claim, template string) {
+	pod.Spec.ResourceClaims = append(pod.Spec.ResourceClaims, corev1.PodResourceClaim{Name: claim, ResourceClaimTemplateName: &template})
+	resources := &pod.Spec.Containers[container].Resources
+	resources.Claims = append(resources.Claims, corev1.ResourceClaim{Name: claim})
+}
+
+// ready waits until the pods are ready.
+func (n team) ready(t *testing.T, names ...string) {
+	t.Helper()
+	for _, name := range names {
+		require.Eventually(t, func() bool {
+			pod, err := client.CoreV1().Pods(n.name).Get(t.Context(), name, metav1.GetOptions{})
+			if err != nil {
+				return false
+			}
+			for _, c := range pod.Status.Conditions {
+				if c.Type == corev1.PodReady {
+					return c.Status == corev1.ConditionTrue
+				}
+			}
+			return false
+		}, patience, tick, "pod %s is ready", name)
+	}
+}
+
+// waits checks that the scheduler has tried the pod and found no room for it.
+func (n team) waits(t *testing.T, name string) {
+	t.Helper()
+	var message string
+	require.Eventually(t, func() bool {
+		pod, err := client.CoreV1().Pods(n.name).Get(t.Context(), name, metav1.GetOptions{})
+		if err != nil {
+			return false
+		}
+		for _, c := range pod.Status.Conditions {
+			if c.Type == corev1.PodScheduled {
+				message = c.Message
+				return c.Status == corev1.ConditionFalse
+			}
+		}
+		return false
+	}, patience, tick, "pod %s is waiting", name)
+	require.Contains(t, message, "cannot allocate all claims")
+}
+
+// results of all claims of a pod, in order.
+func (n team) results(t *testing.T, pod string) []resourceapi.DeviceRequestAllocationResult {
+	t.Helper()
+	var results []resourceapi.DeviceRequestAllocationResult
+	for _, claim := range n.claims(t, pod) {
+		require.NotNil(t, claim.Status.Allocation, "claim %s is allocated", claim.Name)
+		results = append(results, claim.Status.Allocation.Devices.Results...)
+	}
+	return results
+}
+
+func (n team) claims(t *testing.T, name string) []*resourceapi.ResourceClaim {
+	t.Helper()
+	pod, err := client.CoreV1().Pods(n.name).Get(t.Context(), name, metav1.GetOptions{})
+	require.NoError(t, err)
+	var names []string
+	for _, s := range pod.Status.ResourceClaimStatuses {
+		names = append(names, *s.ResourceClaimName)
+	}
+	for _, c := range pod.Spec.ResourceClaims {
+		if c.ResourceClaimName != nil {
+			names = append(names, *c.ResourceClaimName)
+		}
+	}
+	if s := pod.Status.ExtendedResourceClaimStatus; s != nil {
+		names = append(names, s.ResourceClaimName)
+	}
+	var claims []*resourceapi.ResourceClaim
+	for _, c := range names {
+		claim, err := client.ResourceV1().ResourceClaims(n.name).Get(t.Context(), c, metav1.GetOptions{})
+		require.NoError(t, err)
+		claims = append(claims, claim)
+	}
+	return claims
+}
+
+// card of a pod that holds exactly one.
+func (n team) card(t *testing.T, pod string) string {
+	t.Helper()
+	results := n.results(t, pod)
+	require.Len(t, results, 1)
+	return results[0].Device
+}
+
+// inside runs a shell command in a container.
+func (n team) inside(t *testing.T, pod, container, command string) string {
+	t.Helper()
+	out, err := kubectl(t.Context(), "-n", n.name, "exec", pod, "-c", container, "--", "/bin/busybox", "sh", "-c", command)
+	require.NoError(t, err, "%s", out)
+	return out
+}
+
+// shareFiles are the share.json files that a container sees, by key.
+func (n team) shareFiles(t *testing.T, pod, container string) []string {
+	t.Helper()
+	out := n.inside(t, pod, container, "cd /run/tranche && /bin/busybox ls -d */share.json")
+	return strings.Fields(out)
+}
+
+func (n team) delete(t *testing.T, pod string) {
+	t.Helper()
+	require.NoError(t, client.CoreV1().Pods(n.name).Delete(t.Context(), pod, metav1.DeleteOptions{}))
+	require.Eventually(t, func() bool {
+		_, err := client.CoreV1().Pods(n.name).Get(t.Context(), pod, metav1.GetOptions{})
+		return err != nil
+	}, patience, tick, "pod %s is gone", pod)
+}
