@@ -118,6 +118,28 @@ func TestBuildLeavesItsArgumentsAlone(t *testing.T) {
 	require.Equal(t, nodeEdits("nvidia0"), device.Edits)
 }
 
+func TestWhatIsSaidTwiceIsKeptOnce(t *testing.T) {
+	t.Parallel()
+	device := deviceOf(shareOf(uidA, "gpu", "1", cardA), cardA)
+	read := func(common *specs.ContainerEdits) *specs.Spec {
+		data, err := Build(claim(uidA), []Device{device}, common)
+		require.NoError(t, err)
+		spec, err := cdilib.ParseSpec(data)
+		require.NoError(t, err)
+		return spec
+	}
+	twice := realCommon()
+	again := realCommon()
+	twice.Env = append(twice.Env, again.Env...)
+	twice.Mounts = append(twice.Mounts, again.Mounts...)
+	twice.DeviceNodes = append(twice.DeviceNodes, again.DeviceNodes...)
+	twice.Hooks = append(twice.Hooks, again.Hooks...)
+	require.Equal(t, read(realCommon()), read(twice))
+
+	twice.AdditionalGIDs = []uint32{44, 27, 44}
+	require.Equal(t, []uint32{27, 44}, read(twice).ContainerEdits.AdditionalGIDs)
+}
+
 func TestBuildRefuses(t *testing.T) {
 	t.Parallel()
 	good := deviceOf(shareOf(uidA, "gpu", "1", cardA), cardA)

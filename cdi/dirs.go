@@ -35,10 +35,8 @@ func (d Dirs) Write(k share.Key, shareJSON []byte) (changed bool, err error) {
 	if err := checkKey(k); err != nil {
 		return false, fmt.Errorf("write share directory: %w", err)
 	}
-	for _, dir := range []string{d.root, d.Path(k)} {
-		if err := d.files.MkdirAll(dir, 0o755); err != nil {
-			return false, fmt.Errorf("write share directory: %w", err)
-		}
+	if err := d.files.MkdirAll(d.Path(k), 0o755); err != nil {
+		return false, fmt.Errorf("write share directory: %w", err)
 	}
 	changed, err = d.files.Write(filepath.Join(d.Path(k), ShareFileName), shareJSON, 0o444)
 	if err != nil {

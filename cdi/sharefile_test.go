@@ -59,10 +59,7 @@ func TestTheContractNamesEachField(t *testing.T) {
 		}
 		return names
 	}
-	var want []string
-	for _, f := range fields(reflect.TypeOf(ShareDocument{}), "") {
-		want = append(want, f)
-	}
+	want := fields(reflect.TypeFor[ShareDocument](), "")
 	var got []string
 	_, table, found := strings.Cut(contract(t), "| field |")
 	require.True(t, found)
@@ -131,6 +128,7 @@ func TestParseShareFile(t *testing.T) {
 		{"a limit with a fraction", replace(`"cores": 30`, `"cores": 30.5`), "cannot unmarshal number"},
 		{"a limit that no integer holds", replace(`"memoryMiB": 8192`, `"memoryMiB": 99999999999999999999`), "cannot unmarshal number"},
 		{"a limit below zero", replace(`"memoryMiB": 8192`, `"memoryMiB": -8192`), "below zero"},
+		{"a card with less than no memory", replace(`"memoryMiB": 24064`, `"memoryMiB": -1`), "card.memoryMiB is -1"},
 		{"a key of another claim", replace(`"uid": "8b`, `"uid": "9b`), "is not one of claim"},
 		{"a key that leaves its directory", replace(`"key": "8b`, `"key": "../8b`), "not usable as a file name"},
 		{"no card", replace(`"uuid": "`+string(cardA.UUID)+`"`, `"uuid": ""`), "card.uuid is missing"},

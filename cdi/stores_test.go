@@ -195,14 +195,17 @@ func TestListPassesOverFilesOfOthers(t *testing.T) {
 		_, err := store.Write(uid, []byte("{}"))
 		require.NoError(t, err)
 	}
+	for _, uid := range []string{uidB, uidA} {
+		require.NoError(t, os.WriteFile(filepath.Join(dir, ".gpu.tranche.dev-share_"+uid+".json.tmp"), nil, 0o600))
+	}
 	uids, err = store.List()
 	require.NoError(t, err)
-	require.Equal(t, []string{uidB, uidA + "1"}, uids)
+	require.Equal(t, []string{uidB, uidA, uidA + "1"}, uids, "with what a crash left, each once, sorted")
 
 	before := len(tree(t, dir))
 	require.NoError(t, store.Remove(uidB))
 	require.NoError(t, store.Remove(uidB), "again")
-	require.Len(t, tree(t, dir), before-1)
+	require.Len(t, tree(t, dir), before-2, "the spec and the left-over")
 }
 
 func TestAWipedDirectoryIsFilledAgain(t *testing.T) {
