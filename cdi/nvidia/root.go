@@ -62,6 +62,5 @@ func toHost(driver, dev Root) transform.Transformer {
 		move(filepath.Join(dev.Here, "dev"), filepath.Join(dev.Host, "dev"), "host"),
 		move(driver.Here, driver.Host, "host"),
 		move(filepath.Join(dev.Here, "dev"), "/dev", "container"),
-		move(driver.Here, "/", "container"),
 	)
 }
