@@ -45,10 +45,11 @@ func put(t testing.TB, data []byte, path ...string) {
 	require.NoError(t, os.WriteFile(filepath.Join(path...), data, 0o600))
 }
 
-// age makes a file an hour old, so that it is cached when it is read.
+// age makes a file old, so that it is cached when it is read. All aged files
+// have the same time.
 func age(t testing.TB, path ...string) {
 	t.Helper()
-	before := time.Now().Add(-time.Hour)
+	before := time.Unix(1_700_000_000, 0)
 	require.NoError(t, os.Chtimes(filepath.Join(path...), before, before))
 }
 
@@ -315,8 +316,14 @@ func TestCacheSeesWhatAnotherStoreDoes(t *testing.T) {
 				require.NoError(t, err)
 			}, nil, nil,
 		},
-		"damaged in place": {
-			func(t *testing.T, dir string, _ *checkpoint.Store) { put(t, nil, dir, "u.json") }, nil, checkpoint.ErrDamaged,
+		"emptied in place, its time kept": {
+			func(t *testing.T, dir string, _ *checkpoint.Store) {
+				put(t, nil, dir, "u.json")
+				age(t, dir, "u.json")
+			}, nil, checkpoint.ErrDamaged,
+		},
+		"another content of the same size in place": {
+			func(t *testing.T, dir string, _ *checkpoint.Store) { put(t, encode(t, sameSize), dir, "u.json") }, &sameSize, nil,
 		},
 		"replaced by a newer driver": {
 			func(t *testing.T, dir string, _ *checkpoint.Store) { put(t, file(2, "{}"), dir, "u.json") }, nil, checkpoint.ErrNewer,
