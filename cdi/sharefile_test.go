@@ -48,8 +48,7 @@ func TestTheContractNamesEachField(t *testing.T) {
 	var fields func(reflect.Type, string) []string
 	fields = func(typ reflect.Type, prefix string) []string {
 		var names []string
-		for i := range typ.NumField() {
-			f := typ.Field(i)
+		for f := range typ.Fields() {
 			name := prefix + strings.TrimSuffix(f.Tag.Get("json"), ",omitempty")
 			if f.Type.Kind() == reflect.Struct {
 				names = append(names, fields(f.Type, name+".")...)

@@ -33,7 +33,7 @@ func tree(t *testing.T, root string) map[string]string {
 		}
 		found[p[len(root):]] = info.Mode().String()
 		if info.Mode().IsRegular() {
-			data, err := os.ReadFile(p) //nolint:gosec // below the test's directory
+			data, err := os.ReadFile(p)
 			found[p[len(root):]] += " " + string(data)
 			return err
 		}
@@ -159,7 +159,7 @@ func TestWhatACrashedWriteLeftIsFoundAndRemoved(t *testing.T) {
 func TestSpecsAreWrittenOnce(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	require.NoError(t, os.Chmod(dir, 0o750)) //nolint:gosec // another mode than ours
+	require.NoError(t, os.Chmod(dir, 0o750))
 	store := NewSpecs(dir, durable.Files{})
 	for _, row := range []struct {
 		content string
@@ -234,7 +234,7 @@ func TestADeletedDirectoryThatIsHeldOpen(t *testing.T) {
 	dir := t.TempDir()
 	held := filepath.Join(dir, "cdi")
 	require.NoError(t, os.Mkdir(held, 0o700))
-	file, err := os.Open(held) //nolint:gosec // below the test's directory
+	file, err := os.Open(held)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, file.Close()) })
 	store := NewSpecs(fmt.Sprintf("/proc/self/fd/%d", file.Fd()), durable.Files{})
@@ -256,14 +256,14 @@ func TestCheckRefusesWhatCannotHoldSpecs(t *testing.T) {
 	require.ErrorContains(t, NewSpecs(file, durable.Files{}).Check(), "not a directory")
 
 	dir := t.TempDir()
-	require.NoError(t, os.Chmod(filepath.Dir(dir), 0o755)) //nolint:gosec // other users are to get as far as dir
+	require.NoError(t, os.Chmod(filepath.Dir(dir), 0o755))
 	check := func(mode os.FileMode) error {
 		require.NoError(t, os.Chmod(dir, mode))
 		return asNobody(func() error { return NewSpecs(dir, durable.Files{}).Check() })
 	}
 	require.NoError(t, check(0o777))
 	require.ErrorIs(t, check(0o555), unix.EACCES)
-	require.NoError(t, os.Chmod(dir, 0o755)) //nolint:gosec // so that it can be removed
+	require.NoError(t, os.Chmod(dir, 0o755))
 }
 
 // asNobody calls f on a thread whose real user may write less than root, which
@@ -304,7 +304,7 @@ func TestAShareDirectoryKeepsItsInode(t *testing.T) {
 	before := inode()
 	socket := filepath.Join(store.Path(key), "arbiter.sock")
 	require.NoError(t, os.WriteFile(socket, nil, 0o600))
-	open, err := os.Open(filepath.Join(store.Path(key), ShareFileName)) //nolint:gosec // below the test's directory
+	open, err := os.Open(filepath.Join(store.Path(key), ShareFileName))
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, open.Close()) })
 

@@ -13,6 +13,7 @@ import (
 
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
 	"github.com/NVIDIA/go-nvml/pkg/nvml/mock/dgxa100"
+	"github.com/NVIDIA/go-nvml/pkg/nvml/mock/server"
 	"github.com/NVIDIA/nvidia-container-toolkit/pkg/nvcdi"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
@@ -33,10 +34,10 @@ func cardOf(i int) card.Card {
 
 // library is a mock of NVML on a machine with eight A100, with stable UUIDs
 // and the functions that nvcdi calls and the mock lacks.
-func library() *dgxa100.Server {
-	server := dgxa100.New()
-	for i := range server.Devices {
-		d := server.Devices[i].(*dgxa100.Device)
+func library() *server.Server {
+	machine := dgxa100.New()
+	for i := range machine.Devices {
+		d := machine.Devices[i].(*server.Device)
 		d.UUID = uuidOf(i)
 		// A bus that no machine has: nvcdi looks for DRM nodes in the real sysfs.
 		d.PciBusID = fmt.Sprintf("ffff:%02x:00.0", i)
@@ -45,7 +46,7 @@ func library() *dgxa100.Server {
 		d.GetMaxMigDeviceCountFunc = func() (int, nvml.Return) { return 0, nvml.SUCCESS }
 		d.IsMigDeviceHandleFunc = func() (bool, nvml.Return) { return false, nvml.SUCCESS }
 	}
-	return server
+	return machine
 }
 
 // tree is an installed driver below root.
@@ -58,7 +59,7 @@ func (tr tree) file(name string) {
 	tr.t.Helper()
 	file := filepath.Join(tr.root, name)
 	require.NoError(tr.t, os.MkdirAll(filepath.Dir(file), 0o755))
-	require.NoError(tr.t, os.WriteFile(file, []byte(name), 0o755)) //nolint:gosec // programs are executable
+	require.NoError(tr.t, os.WriteFile(file, []byte(name), 0o755))
 }
 
 func (tr tree) driver(libraries string) {
@@ -77,7 +78,7 @@ func (tr tree) nodes(names ...string) {
 	tr.t.Helper()
 	require.NoError(tr.t, os.MkdirAll(filepath.Join(tr.root, "dev"), 0o755))
 	for i, n := range names {
-		err := unix.Mknod(filepath.Join(tr.root, "dev", n), unix.S_IFCHR|0o666, int(unix.Mkdev(195, uint32(i)))) //nolint:gosec // small numbers
+		err := unix.Mknod(filepath.Join(tr.root, "dev", n), unix.S_IFCHR|0o666, int(unix.Mkdev(195, uint32(i))))
 		if err == unix.EPERM {
 			tr.t.Skip("making device nodes needs CAP_MKNOD: run the tests as root")
 		}
@@ -355,4 +356,20 @@ func TestOptionsAreChecked(t *testing.T) {
 	files, err := New(Options{})
 	require.NoError(t, err)
 	require.Equal(t, Options{Driver: Root{Host: "/", Here: "/"}, HookPath: DefaultHookPath}, files.options)
+}
+
+// Without a library to share, nvcdi loads the one below the driver's root. Here
+// that is no library at all, as with a driver that is half installed.
+func TestALibraryThatCannotBeLoaded(t *testing.T) {
+	t.Parallel()
+	driver := tree{t, t.TempDir()}
+	driver.driver("/usr/lib64")
+	driver.nodes(allNodes...)
+	files, err := New(Options{Driver: Root{Host: driver.root}})
+	require.NoError(t, err)
+	_, err = files.Device(t.Context(), cardOf(1))
+	require.ErrorContains(t, err, "find device nodes of card "+uuidOf(1))
+	require.ErrorContains(t, err, "NVML")
+	_, err = files.Common(t.Context(), []card.Card{cardOf(1)})
+	require.NoError(t, err, "the files are told by their names")
 }

@@ -15,8 +15,8 @@ func TestPathsBecomePathsOfTheHost(t *testing.T) {
 	for _, row := range []struct {
 		name        string
 		driver, dev Root
-		// From and to are a library, a device node and a link that a hook makes.
-		from, to [3]string
+		// From and want are a library, a device node and a link that a hook makes.
+		from, want [3]string
 	}{
 		{
 			"a process on the host", host, host,
@@ -24,22 +24,30 @@ func TestPathsBecomePathsOfTheHost(t *testing.T) {
 			[3]string{"/usr/lib64/libcuda.so.1.2", "/dev/dri/card0", "../card0::/dev/dri/by-path/pci-0000:1b:00.0-card"},
 		},
 		{
-			"the host's root mounted at a directory", Root{Host: "/", Here: "/host"}, Root{Host: "/", Here: "/host"},
+			"the host's root mounted at a directory",
+			Root{Host: "/", Here: "/host"},
+			Root{Host: "/", Here: "/host"},
 			[3]string{"/host/usr/lib64/libcuda.so.1.2", "/host/dev/dri/card0", "../card0::/host/dev/dri/by-path/pci-0000:1b:00.0-card"},
 			[3]string{"/usr/lib64/libcuda.so.1.2", "/dev/dri/card0", "../card0::/dev/dri/by-path/pci-0000:1b:00.0-card"},
 		},
 		{
-			"a driver's root and the host's /dev mounted apart", Root{Host: "/run/nvidia/driver", Here: "/driver-root"}, Root{Host: "/", Here: "/host"},
+			"a driver's root and the host's /dev mounted apart",
+			Root{Host: "/run/nvidia/driver", Here: "/driver-root"},
+			Root{Host: "/", Here: "/host"},
 			[3]string{"/driver-root/usr/lib64/libcuda.so.1.2", "/host/dev/dri/card0", "../card0::/host/dev/dri/by-path/pci-0000:1b:00.0-card"},
 			[3]string{"/run/nvidia/driver/usr/lib64/libcuda.so.1.2", "/dev/dri/card0", "../card0::/dev/dri/by-path/pci-0000:1b:00.0-card"},
 		},
 		{
-			"device nodes with the driver that a container installed", Root{Host: "/run/nvidia/driver", Here: "/driver-root"}, Root{Host: "/run/nvidia/driver", Here: "/driver-root"},
+			"device nodes with the driver that a container installed",
+			Root{Host: "/run/nvidia/driver", Here: "/driver-root"},
+			Root{Host: "/run/nvidia/driver", Here: "/driver-root"},
 			[3]string{"/driver-root/usr/lib64/libcuda.so.1.2", "/driver-root/dev/dri/card0", "../card0::/driver-root/dev/dri/by-path/pci-0000:1b:00.0-card"},
 			[3]string{"/run/nvidia/driver/usr/lib64/libcuda.so.1.2", "/run/nvidia/driver/dev/dri/card0", "../card0::/dev/dri/by-path/pci-0000:1b:00.0-card"},
 		},
 		{
-			"a driver below the mount of the host", Root{Host: "/home/kubernetes/bin/nvidia", Here: "/host/home/kubernetes/bin/nvidia"}, Root{Host: "/", Here: "/host"},
+			"a driver below the mount of the host",
+			Root{Host: "/home/kubernetes/bin/nvidia", Here: "/host/home/kubernetes/bin/nvidia"},
+			Root{Host: "/", Here: "/host"},
 			[3]string{"/host/home/kubernetes/bin/nvidia/lib64/libcuda.so.1.2", "/host/dev/dri/card0", "../card0::/host/dev/dri/by-path/pci-0000:1b:00.0-card"},
 			[3]string{"/home/kubernetes/bin/nvidia/lib64/libcuda.so.1.2", "/dev/dri/card0", "../card0::/dev/dri/by-path/pci-0000:1b:00.0-card"},
 		},
@@ -53,7 +61,7 @@ func TestPathsBecomePathsOfTheHost(t *testing.T) {
 			}}
 			require.NoError(t, toHost(row.driver, row.dev).Transform(spec))
 			edits := spec.ContainerEdits
-			require.Equal(t, row.to, [3]string{edits.Mounts[0].HostPath, edits.DeviceNodes[0].HostPath, edits.Hooks[0].Args[2]})
+			require.Equal(t, row.want, [3]string{edits.Mounts[0].HostPath, edits.DeviceNodes[0].HostPath, edits.Hooks[0].Args[2]})
 			require.Equal(t, "/usr/lib64/libcuda.so.1.2", edits.Mounts[0].ContainerPath)
 			require.Equal(t, "/dev/dri/card0", edits.DeviceNodes[0].Path)
 			require.Equal(t, DefaultHookPath, edits.Hooks[0].Path)
