@@ -24,9 +24,9 @@ type clients struct {
 
 // connect makes the client. It does not call the API server.
 func connect(o *options, nodeName string) (clients, error) {
-	config, err := clientcmd.BuildConfigFromFlags("", o.kubeconfig) // in-cluster when empty
+	config, err := restConfig(o.kubeconfig)
 	if err != nil {
-		return clients{}, fmt.Errorf("find the API server (outside of a cluster, --kubeconfig is needed): %w", err)
+		return clients{}, fmt.Errorf("find the API server: %w", err)
 	}
 	config.UserAgent = "tranche-node/" + version
 	config.ContentType = runtime.ContentTypeProtobuf
@@ -43,6 +43,17 @@ func connect(o *options, nodeName string) (clients, error) {
 		uid = nodeUIDOf(tokenOf(config), nodeName)
 	}
 	return clients{kubernetes: client, nodeUID: uid}, nil
+}
+
+func restConfig(kubeconfig string) (*rest.Config, error) {
+	if kubeconfig != "" {
+		return clientcmd.BuildConfigFromFlags("", kubeconfig)
+	}
+	config, err := rest.InClusterConfig()
+	if err != nil {
+		return nil, fmt.Errorf("%w (outside of a cluster, --kubeconfig is needed)", err)
+	}
+	return config, nil
 }
 
 func tokenOf(config *rest.Config) string {

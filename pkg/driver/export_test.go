@@ -1,0 +1,8 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package driver
+
+import "k8s.io/dynamic-resource-allocation/kubeletplugin"
+
+// PluginOf is the driver as the helper calls it.
+func PluginOf(d *Driver) kubeletplugin.DRAPlugin { return plugin{d} }

@@ -1,0 +1,172 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package driver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"strings"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+	"unicode/utf8"
+
+	"github.com/stretchr/testify/require"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/tranche-dra/tranche/pkg/card"
+)
+
+func TestServedByOthers(t *testing.T) {
+	t.Parallel()
+	cards := []card.Card{{UUID: "GPU-aa"}, {UUID: "GPU-bb"}, {}}
+	for name, tc := range map[string]struct {
+		devices map[string][]string
+		want    map[card.UUID]string
+	}{
+		"no other plugin":                         {nil, map[card.UUID]string{}},
+		"devices of another kind":                 {map[string][]string{"x/nic": {"eth0", "gpu"}}, map[card.UUID]string{}},
+		"a card by its UUID":                      {map[string][]string{"nvidia.com/gpu": {"GPU-bb"}}, map[card.UUID]string{"GPU-bb": "nvidia.com/gpu"}},
+		"replicas of a shared card":               {map[string][]string{"nvidia.com/gpu.shared": {"GPU-aa::0", "GPU-aa::1"}}, map[card.UUID]string{"GPU-aa": "nvidia.com/gpu.shared"}},
+		"two plugins: the first by name is named": {map[string][]string{"b/gpu": {"GPU-aa"}, "a/gpu": {"GPU-aa"}}, map[card.UUID]string{"GPU-aa": "a/gpu"}},
+		"a part of a UUID is another card":        {map[string][]string{"nvidia.com/gpu": {"GPU-a"}}, map[card.UUID]string{}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			got := servedByOthers(cards, tc.devices)
+			require.Equal(t, tc.want, got)
+			require.Len(t, without(cards, got), len(cards)-len(tc.want))
+		})
+	}
+}
+
+func TestShorten(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct{ text, want string }{
+		"a short text stays":            {"short", "short"},
+		"the longest that stays":        {strings.Repeat("x", 10), strings.Repeat("x", 10)},
+		"a long one ends in dots":       {strings.Repeat("x", 11), strings.Repeat("x", 7) + "..."},
+		"characters are not cut in two": {strings.Repeat("ü", 6), "üüü..."},
+		"what is no text is made one":   {"a\xff", "a?"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			got := shorten(tc.text, 10)
+			require.Equal(t, tc.want, got)
+			require.True(t, utf8.ValidString(got))
+		})
+	}
+}
+
+func TestIsAPIServerAway(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct {
+		err  error
+		want bool
+	}{
+		"no error":                      {nil, false},
+		"nobody listens":                {&net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}, true},
+		"the connection broke":          {&net.OpError{Op: "read", Err: syscall.ECONNRESET}, true},
+		"a time-out":                    {&net.OpError{Op: "dial", Err: context.DeadlineExceeded}, true},
+		"the server cannot reach etcd":  {apierrors.NewInternalError(errors.New("etcd")), true},
+		"the server shuts down":         {apierrors.NewServiceUnavailable("shutting down"), true},
+		"we asked too often":            {apierrors.NewTooManyRequestsError("later"), true},
+		"the server said no":            {apierrors.NewUnauthorized("who?"), false},
+		"something that we do not know": {errors.New("claim team/c not allocated"), false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			require.Equal(t, tc.want, isAPIServerAway(tc.err))
+			if tc.err != nil {
+				require.Equal(t, tc.want, isAPIServerAway(fmt.Errorf("get resource claims: %w", tc.err)), "as the helper wraps it")
+			}
+		})
+	}
+}
+
+// Kubelet gives a call 45 seconds; the answer has to be back before.
+func TestInsistUsesKubeletsTimeAndLeavesSomeForTheAnswer(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct {
+		limit time.Duration
+		want  time.Duration
+	}{
+		"kubelet's limit":                        {45 * time.Second, 40 * time.Second},
+		"a shorter limit":                        {9 * time.Second, 8 * time.Second},
+		"no limit at all is bounded nonetheless": {0, 40 * time.Second},
+		"a limit longer than kubelet's":          {time.Hour, 40 * time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				p := plugin{&Driver{timing: Timing{}.withDefaults(), draining: make(chan struct{})}}
+				ctx := t.Context()
+				if tc.limit > 0 {
+					var cancel context.CancelFunc
+					ctx, cancel = context.WithTimeout(ctx, tc.limit)
+					defer cancel()
+				}
+				start, tries := time.Now(), 0
+				err := p.insist(ctx, func(ctx context.Context) error {
+					deadline, ok := ctx.Deadline()
+					require.True(t, ok, "every try knows when to end")
+					require.Equal(t, start.Add(tc.want), deadline)
+					tries++
+					return transient{errors.New("not yet")}
+				})
+				require.ErrorContains(t, err, fmt.Sprintf("not yet (tried %d times)", tries))
+				require.Equal(t, tc.want, time.Since(start))
+				require.GreaterOrEqual(t, tries, 7, "the pauses grow, but not without bound")
+				require.LessOrEqual(t, tries, 30)
+			})
+		})
+	}
+}
+
+func TestInventoryKeepsTheLastGoodCards(t *testing.T) {
+	t.Parallel()
+	source := &scripted{}
+	i := NewInventory(source)
+	source.cards = []card.Card{{UUID: "GPU-b", Index: 1}, {UUID: "GPU-a"}}
+	_, changed := i.current()
+	got, err := i.Refresh(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, []card.Card{{UUID: "GPU-a"}, {UUID: "GPU-b", Index: 1}}, got)
+	require.True(t, isClosed(changed), "whoever waits is told")
+
+	_, changed = i.current()
+	_, err = i.Refresh(t.Context())
+	require.NoError(t, err)
+	require.False(t, isClosed(changed), "nothing changed")
+
+	source.err = errors.New("broken")
+	got, err = i.Refresh(t.Context())
+	require.EqualError(t, err, "list cards: broken")
+	require.Len(t, got, 2)
+	require.True(t, isClosed(changed), "that nothing is known any more is a change")
+	c, found := i.Card("gpu-b")
+	require.True(t, found, "what claims hold stays known")
+	require.Equal(t, 1, c.Index)
+	_, found = i.Card("gpu-c")
+	require.False(t, found)
+	require.Len(t, i.Cards(), 2)
+}
+
+type scripted struct {
+	cards []card.Card
+	err   error
+}
+
+func (s *scripted) Cards(context.Context) ([]card.Card, error) { return s.cards, s.err }
+
+func isClosed(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
+	}
+}
