@@ -5,7 +5,6 @@ package claims
 import (
 	"errors"
 	"fmt"
-	"math"
 
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -50,7 +49,7 @@ func (e *Error) Unwrap() error { return e.Err }
 
 // ErrNoSuchCard: the claim holds a card that this node does not have at
 // present. It may come back, so preparing is worth another try.
-var ErrNoSuchCard = errors.New("this node has no such card at present")
+var ErrNoSuchCard = errors.New("this node has no such card at present: bring it back, or delete the pod and its claim to have it placed elsewhere")
 
 // Of names a claim.
 func Of(claim *resourceapi.ResourceClaim) share.Claim {
@@ -93,7 +92,7 @@ func decodeResult(claim share.Claim, result *resourceapi.DeviceRequestAllocation
 		s.ShareID = string(*result.ShareID)
 	}
 	if result.Pool != node.Pool {
-		return s, fmt.Errorf("it is in pool %q, this node's pool is %q: the claim was allocated for another node", result.Pool, node.Pool)
+		return s, fmt.Errorf("it is in pool %q, this node's pool is %q: the claim was allocated for another node, delete the pod and its claim to have it placed again", result.Pool, node.Pool)
 	}
 	if result.AdminAccess != nil && *result.AdminAccess {
 		return s, errors.New("adminAccess is not offered, since it would still take room on the card: watch cards with the node's metrics")
@@ -165,17 +164,13 @@ func memoryOf(q resource.Quantity, ok bool, c card.Card) (card.MiB, error) {
 		return 0, errors.New("the allocation names no memory: Kubernetes 1.36 or newer with DRAConsumableCapacity is needed")
 	}
 	bytes, exact := q.AsInt64()
-	if !exact || bytes <= 0 || bytes == math.MaxInt64 {
-		return 0, fmt.Errorf("memory of %s: a whole number of Mi is right, from %s to the card's %s", q.String(), minMemory, c.Memory)
-	}
-	if bytes%card.MiB(1).Bytes() != 0 {
-		return 0, fmt.Errorf("memory of %s is not a whole number of Mi: %s or %s are", q.String(),
-			card.MiB(bytes>>20), card.MiB(bytes>>20+1))
+	if !exact || bytes < minMemory.Bytes() || bytes > c.Memory.Bytes() {
+		return 0, fmt.Errorf("memory of %s: a whole number of Mi is right, from %s to the card's %s; delete the pod and its claim to have it placed again",
+			q.String(), minMemory, c.Memory)
 	}
 	memory := card.MiB(bytes >> 20)
-	if memory < minMemory || memory > c.Memory {
-		return 0, fmt.Errorf("memory of %s: from %s to the card's %s is right; delete the pod and its claim to have it placed again",
-			q.String(), minMemory, c.Memory)
+	if memory.Bytes() != bytes {
+		return 0, fmt.Errorf("memory of %s is not a whole number of Mi: %s or %s are", q.String(), memory, memory+1)
 	}
 	return memory, nil
 }
