@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+)
+
+const (
+	driverNamespace = "tranche-system"
+	driverName      = "tranche-node"
+	// cards that the local cluster simulates, see its fleet.
+	cards = 2
+
+	localCluster = "demo/clusters/local"
+	threePods    = "demo/examples/three-pods-one-card"
+	fourthPod    = "demo/examples/two-containers-one-claim"
+)
+
+// errPlacement says that pods run on other cards than they ought to.
+var errPlacement = errors.New("pods are not where they belong")
+
+// demo tells the story. It has no state besides what is said.
+type demo struct {
+	client kubernetes.Interface
+	// kubectl runs the command line tool in the repository's root.
+	kubectl func(ctx context.Context, args ...string) ([]byte, error)
+	say     *narrator
+	// patience is how long a single wait may take.
+	patience time.Duration
+	// keep is set where the cluster outlives the story.
+	keep bool
+}
+
+func (d *demo) run(ctx context.Context) error {
+	d.say.line("Tranche shares a card among pods: a percent of its compute and an amount of its memory for each.")
+	if err := d.install(ctx); err != nil {
+		return err
+	}
+	if err := d.share(ctx); err != nil {
+		return err
+	}
+	if err := d.refuse(ctx); err != nil {
+		return err
+	}
+	d.say.line("\nDone in %s.", d.say.total())
+	if d.keep {
+		d.say.line("%s", whatToTry)
+	}
+	return nil
+}
+
+// install brings up the driver and shows the cards that it publishes.
+func (d *demo) install(ctx context.Context) error {
+	d.say.head(fmt.Sprintf("Install the driver, with %d simulated cards of 24 GiB.", cards), "kubectl apply -k "+localCluster)
+	if _, err := d.kubectl(ctx, "apply", "-k", localCluster); err != nil {
+		return fmt.Errorf("install the driver: %w", err)
+	}
+	if err := d.await(ctx, "the driver to be ready on every node", d.driverReady); err != nil {
+		return err
+	}
+	d.say.done("the driver is ready")
+	if err := d.await(ctx, "the cards to be published", d.cardsPublished); err != nil {
+		return err
+	}
+	d.say.done("%d cards are published", cards)
+	return d.showCards(ctx)
+}
+
+// share starts three pods that fill one card, and one more.
+func (d *demo) share(ctx context.Context) error {
+	three, err := d.start(ctx, "Start three pods, which ask for 30, 30 and 40 % of a card.", threePods)
+	if err != nil {
+		return err
+	}
+	first, err := d.onOneCard(ctx, three)
+	if err != nil {
+		return err
+	}
+	d.say.line("   All three are on card %s, which has no compute left.", first.name)
+
+	more, err := d.start(ctx, "Start another pod.", fourthPod)
+	if err != nil {
+		return err
+	}
+	second, err := d.onOneCard(ctx, more)
+	if err != nil {
+		return err
+	}
+	if second == first {
+		return fmt.Errorf("look where the fourth pod is: %w: it is on card %s, which was full", errPlacement, first.name)
+	}
+	d.say.line("   It is on card %s, since card %s is full.", second.name, first.name)
+
+	d.say.head("See which pod holds what on which card.", "")
+	if err := d.showShares(ctx); err != nil {
+		return err
+	}
+	d.say.line("")
+	return d.showCards(ctx)
+}
+
+// start applies an example and waits until its pods run.
+func (d *demo) start(ctx context.Context, title, example string) ([]types.NamespacedName, error) {
+	d.say.head(title, "kubectl apply -f "+example)
+	printed, err := d.kubectl(ctx, "apply", "-f", example, "-o", "json")
+	if err != nil {
+		return nil, fmt.Errorf("start example %s: %w", example, err)
+	}
+	pods, err := podsIn(printed)
+	if err != nil {
+		return nil, fmt.Errorf("start example %s: %w", example, err)
+	}
+	if err := d.await(ctx, "the pods of "+example+" to run", d.running(pods)); err != nil {
+		return nil, err
+	}
+	d.say.done("running: %s", names(pods))
+	return pods, nil
+}
+
+func names(pods []types.NamespacedName) string {
+	words := make([]string, 0, len(pods))
+	for _, p := range pods {
+		words = append(words, p.Name)
+	}
+	slices.Sort(words)
+	return strings.Join(words, ", ")
+}
+
+const whatToTry = `
+What to try now:
+  kubectl get resourceslices -o yaml          the cards as they are published
+  kubectl get resourceclaims -A               the shares that pods hold
+  kubectl apply -f demo/examples/whole-card   a pod with a card of its own: it waits until one is empty
+  kubectl delete -f ` + threePods + `
+                                              and it runs
+  kubectl logs -n tranche-system ds/tranche-node
+  demo/examples/README.md                     more to apply
+Leave the shell, and the cluster is gone without a trace.`

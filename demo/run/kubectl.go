@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"os/exec"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// kubectl calls the command line tool: the story is told with the commands that
+// a reader would type.
+type kubectl struct{ dir, program string }
+
+// run returns what the tool wrote to standard output.
+func (k kubectl) run(ctx context.Context, args ...string) ([]byte, error) {
+	command := exec.CommandContext(ctx, k.program, args...)
+	command.Dir = k.dir
+	var out, problems bytes.Buffer
+	command.Stdout, command.Stderr = &out, &problems
+	if err := command.Run(); err != nil {
+		return nil, fmt.Errorf("run kubectl %s: %w\n%s", strings.Join(args, " "), err, problems.String())
+	}
+	return out.Bytes(), nil
+}
+
+// podsIn are the pods among the objects that kubectl printed as JSON: one
+// object, or a list of them.
+func podsIn(printed []byte) ([]types.NamespacedName, error) {
+	type object struct {
+		Kind     string            `json:"kind"`
+		Metadata metav1.ObjectMeta `json:"metadata"`
+	}
+	var list struct {
+		object
+		Items []object `json:"items"`
+	}
+	if err := json.Unmarshal(printed, &list); err != nil {
+		return nil, fmt.Errorf("read what kubectl printed: %w", err)
+	}
+	var pods []types.NamespacedName
+	for _, o := range append(list.Items, list.object) {
+		if o.Kind == "Pod" {
+			pods = append(pods, types.NamespacedName{Namespace: o.Metadata.Namespace, Name: o.Metadata.Name})
+		}
+	}
+	return pods, nil
+}
