@@ -224,7 +224,7 @@ func TestLongKubeletRoots(t *testing.T) {
 		dra    string
 		err    string
 	}{
-		"a usual one has the pod's UID in its sockets":   {16, "dra-" + podUID + ".sock", ""},
+		"a usual one has the pod's UID in its sockets":   {20, "dra-" + podUID + ".sock", ""},
 		"the longest that has it":                        {28, "dra-" + podUID + ".sock", ""},
 		"a longer one has a digest":                      {29, "dra-031c35002c54.sock", ""},
 		"the longest of all":                             {52, "dra-031c35002c54.sock", ""},
