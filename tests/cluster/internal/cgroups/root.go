@@ -51,11 +51,16 @@ func create(ctx context.Context, hierarchies []Hierarchy) (*Root, error) {
 			return nil, errors.Join(err, root.remove(ctx))
 		}
 	}
-	var err error
-	if root.lock, err = lock.TryExclusive(filepath.Join(hierarchies[0].Path, root.name)); err != nil {
+	if err := root.hold(); err != nil {
 		return nil, errors.Join(err, root.remove(ctx))
 	}
 	return root, nil
+}
+
+// hold marks the cgroup as alive until this process ends.
+func (r *Root) hold() (err error) {
+	r.lock, err = lock.TryExclusive(filepath.Join(r.hierarchies[0].Path, r.name))
+	return err
 }
 
 // sweep removes the cgroups of ours whose owner is gone.
