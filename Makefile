@@ -18,6 +18,8 @@ COVER_MIN ?= 80
 KEEP ?=
 # Passed on to go test, as in TESTFLAGS='-run TestFit -v'.
 TESTFLAGS ?=
+# Passed on to golangci-lint run: LINTFLAGS=--fix mends what can be mended.
+LINTFLAGS ?=
 # Passed on to tranche-cluster run.
 CLUSTER_FLAGS ?=
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
@@ -93,7 +95,7 @@ cover: machine-build ## Measure coverage of pkg and cdi; fails where pkg is belo
 .PHONY: lint
 lint: machine-build ## Check style, mistakes and which package imports which
 	$(TOOL) golangci-lint config verify
-	for module in $(MODULES); do (cd $$module && $(TOOL) golangci-lint run --config $(abspath .golangci.yml) ./...); done
+	for module in $(MODULES); do (cd $$module && $(TOOL) golangci-lint run --config $(abspath .golangci.yml) $(LINTFLAGS) ./...); done
 
 .PHONY: bench
 bench: bench-node bench-cluster ## Measure, print tables and write build/bench/*.json
