@@ -49,22 +49,21 @@ func (s Snapshot) WriteCards(w io.Writer) error {
 // WriteShares writes a table of who holds which share for people. A share that
 // several pods hold has one line for each, its amounts on the first.
 func (s Snapshot) WriteShares(w io.Writer) error {
-	rows := [][]string{{"NODE", "CARD", "POD", "CONTAINERS", "CORES", "OFFLINE", "MEMORY", "POLICY", "CLASS", "CLAIM", "REQUEST"}}
+	rows := [][]string{{"NODE", "CARD", "NAMESPACE", "POD", "CONTAINERS", "CORES", "MEMORY", "POLICY", "CLASS", "CLAIM", "REQUEST"}}
 	for i := range s.Shares {
 		share := &s.Shares[i]
 		policy, class := policyAndClass(share)
 		pod, containers := nothing, nothing
 		if len(share.Holders) > 0 {
-			pod, containers = holderCells(share.Namespace, share.Holders[0])
+			pod, containers = holderCells(share.Holders[0])
 		}
 		rows = append(rows, []string{
-			share.Node, cardName(share.Index, share.Device), pod, containers,
-			whole(share.Cores), whole(share.OfflineCores), memoryOrNothing(share.Memory),
-			policy, class, share.Namespace + "/" + share.Claim, share.Request,
+			share.Node, cardName(share.Index, share.Device), share.Namespace, pod, containers,
+			compute(share), memoryOrNothing(share.Memory), policy, class, share.Claim, share.Request,
 		})
 		for _, more := range share.Holders[min(1, len(share.Holders)):] {
-			pod, containers = holderCells(share.Namespace, more)
-			rows = append(rows, []string{"", "", pod, containers, "", "", "", "", "", "", ""})
+			pod, containers = holderCells(more)
+			rows = append(rows, []string{"", "", "", pod, containers, "", "", "", "", "", ""})
 		}
 	}
 	return writeTable(w, rows)
@@ -144,10 +143,22 @@ func policyAndClass(s *Share) (policy, class string) {
 	return string(s.Policy), string(s.Class)
 }
 
-func holderCells(namespace string, h Holder) (pod, containers string) {
-	pod = namespace + "/" + h.Name
+func holderCells(h Holder) (pod, containers string) {
+	pod = h.Name
 	if h.Resource != "" {
-		pod = h.Resource + " " + pod
+		pod = h.Resource + "/" + pod
 	}
 	return pod, orNothing(strings.Join(h.Containers, ","))
+}
+
+// compute names the ledger where it is not the usual one. The node prepares no
+// share that holds of both, but the API server can know of one.
+func compute(s *Share) string {
+	switch {
+	case s.OfflineCores == 0:
+		return whole(s.Cores)
+	case s.Cores == 0:
+		return whole(s.OfflineCores) + " offline"
+	}
+	return whole(s.Cores) + "+" + whole(s.OfflineCores) + " offline"
 }
