@@ -16,8 +16,8 @@ SHELL := /bin/bash
 FUZZTIME ?= 20s
 COVER_MIN ?= 80
 KEEP ?=
-# Passed on to go test, as in TESTFLAGS='-run TestFit -v'.
-TESTFLAGS ?=
+# Passed on to go test, as in TESTFLAGS="-run TestFit -v". No result is taken from the cache otherwise.
+TESTFLAGS ?= -count=1
 # Passed on to golangci-lint run: LINTFLAGS=--fix mends what can be mended.
 LINTFLAGS ?=
 # Passed on to tranche-cluster run.
@@ -37,10 +37,11 @@ CLUSTER := $(BIN)/tranche-cluster
 IMAGE_PREFIX := localhost/tranche
 NODE_IMAGE := $(IMAGES)/tranche-node.tar
 BUSYBOX_IMAGE := $(IMAGES)/busybox.tar
-IN_CLUSTER = $(abspath $(CLUSTER)) run $(foreach i,$(NODE_IMAGE) $(BUSYBOX_IMAGE),--image $(abspath $(i))) $(CLUSTER_FLAGS)
+# Quoted for the shell and for go test -exec alike.
+IN_CLUSTER = '$(CURDIR)/$(CLUSTER)' run --image '$(CURDIR)/$(NODE_IMAGE)' --image '$(CURDIR)/$(BUSYBOX_IMAGE)' $(CLUSTER_FLAGS)
 
 # Tools are versions in tests/tools/go.mod; Go builds and caches them.
-TOOL := go tool -modfile=$(abspath tests/tools/go.mod)
+TOOL := go tool -modfile='$(CURDIR)/tests/tools/go.mod'
 # Go modules that are written here. Those of Kubernetes and containerd below
 # tests/cluster only pin versions.
 MODULES := . tests/cluster
@@ -49,7 +50,7 @@ MODULES := . tests/cluster
 
 .PHONY: demo
 demo: images $(BIN)/demo ## Bring up a Kubernetes node with two simulated cards and share them among pods; KEEP=1 leaves a shell in it
-	$(IN_CLUSTER) $(if $(KEEP),--keep) -- $(abspath $(BIN)/demo)
+	$(IN_CLUSTER) $(if $(KEEP),--keep) -- $(BIN)/demo $(if $(KEEP),--keep)
 
 ##@ Test
 
@@ -66,11 +67,11 @@ test-race: machine-build ## Run the same tests under the race detector
 
 .PHONY: test-crash
 test-crash: machine-build ## Kill the node driver at every step of its work and look at what is left
-	go test -count=1 $(TESTFLAGS) ./tests/crash/...
+	go test $(TESTFLAGS) ./tests/crash/...
 
 .PHONY: test-e2e
 test-e2e: images ## Run the end-to-end tests on a real Kubernetes node
-	go test -tags e2e -count=1 -v -timeout 40m -exec "$(IN_CLUSTER) --" $(TESTFLAGS) ./tests/e2e
+	go test -tags e2e -v -timeout 40m $(TESTFLAGS) -exec "$(IN_CLUSTER) --"  ./tests/e2e
 
 .PHONY: fuzz
 fuzz: machine-build ## Run each fuzz target for FUZZTIME
@@ -95,7 +96,7 @@ cover: machine-build ## Measure coverage of pkg and cdi; fails where pkg is belo
 .PHONY: lint
 lint: machine-build ## Check style, mistakes and which package imports which
 	$(TOOL) golangci-lint config verify
-	for module in $(MODULES); do (cd $$module && $(TOOL) golangci-lint run --config $(abspath .golangci.yml) $(LINTFLAGS) ./...); done
+	for module in $(MODULES); do (cd $$module && $(TOOL) golangci-lint run --config '$(CURDIR)/.golangci.yml' $(LINTFLAGS) ./...); done
 
 .PHONY: bench
 bench: bench-node bench-cluster ## Measure, print tables and write build/bench/*.json
@@ -107,7 +108,7 @@ bench-node: machine-build
 .PHONY: bench-cluster
 bench-cluster: images
 	$(GO_BUILD) -o $(BIN)/bench-cluster ./tests/bench/cluster
-	$(IN_CLUSTER) -- $(abspath $(BIN)/bench-cluster)
+	$(IN_CLUSTER) -- $(BIN)/bench-cluster
 
 ##@ Build
 
@@ -131,7 +132,7 @@ cluster: machine-cluster $(CLUSTER) ## Build the programs of the test cluster; t
 
 .PHONY: $(CLUSTER)
 $(CLUSTER): machine-build
-	go -C tests/cluster build -buildvcs=false -o $(abspath $@) .
+	go -C tests/cluster build -buildvcs=false -o '$(CURDIR)/$@' .
 
 .PHONY: $(BIN)/demo
 $(BIN)/demo: machine-build
@@ -141,7 +142,7 @@ $(BIN)/demo: machine-build
 
 .PHONY: format
 format: machine-build ## Format the Go code
-	for module in $(MODULES); do (cd $$module && $(TOOL) golangci-lint fmt --config $(abspath .golangci.yml) ./...); done
+	for module in $(MODULES); do (cd $$module && $(TOOL) golangci-lint fmt --config '$(CURDIR)/.golangci.yml' ./...); done
 
 .PHONY: generate
 generate: machine-build ## Write the generated code anew
