@@ -148,12 +148,19 @@ func percentOf(name resourceapi.QualifiedName, q resource.Quantity, ok bool) (ca
 	if !ok {
 		return 0, fmt.Errorf("the allocation names no %s: Kubernetes 1.36 or newer with DRAConsumableCapacity is needed", name)
 	}
-	n, exact := q.AsInt64()
+	n, exact := wholeNumber(q)
 	if !exact || n < 0 || n > int64(card.WholeCompute) {
 		return 0, fmt.Errorf("%s of %s: whole percents of one card are right, 0 to 100; for whole cards ask for class card.tranche.dev with count: N",
 			name, q.String())
 	}
 	return card.Percent(n), nil
+}
+
+// wholeNumber is the amount, and whether it is a whole number. AsInt64 answers
+// that for some notations only: not for 1.5Gi, which is 1536Mi.
+func wholeNumber(q resource.Quantity) (int64, bool) {
+	n := q.Value()
+	return n, q.CmpInt64(n) == 0
 }
 
 // minMemory of a share: less than this and not even a CUDA context fits.
@@ -163,7 +170,7 @@ func memoryOf(q resource.Quantity, ok bool, c card.Card) (card.MiB, error) {
 	if !ok {
 		return 0, errors.New("the allocation names no memory: Kubernetes 1.36 or newer with DRAConsumableCapacity is needed")
 	}
-	bytes, exact := q.AsInt64()
+	bytes, exact := wholeNumber(q)
 	if !exact || bytes < minMemory.Bytes() || bytes > c.Memory.Bytes() {
 		return 0, fmt.Errorf("memory of %s: a whole number of Mi is right, from %s to the card's %s; delete the pod and its claim to have it placed again",
 			q.String(), minMemory, c.Memory)
