@@ -4,16 +4,15 @@ package sim
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"path/filepath"
-	"reflect"
 	"time"
 
 	"github.com/fsnotify/fsnotify"
 	"k8s.io/klog/v2"
 
 	"github.com/tranche-dra/tranche/pkg/card"
+	"github.com/tranche-dra/tranche/pkg/card/listing"
 )
 
 // Watch calls notify once when it has begun to watch, so that nothing is missed
@@ -36,8 +35,8 @@ func (s *Source) Watch(ctx context.Context, notify func(card.Event)) error {
 	defer ticker.Stop()
 
 	follow(logger, watcher, filepath.Dir(s.opts.Path))
-	last := s.look(ctx)
-	notify(card.Event{Reason: "watching"})
+	last := listing.Take(ctx, s)
+	notify(card.Event{Reason: listing.Watching})
 	for {
 		select {
 		case <-ctx.Done():
@@ -49,11 +48,11 @@ func (s *Source) Watch(ctx context.Context, notify func(card.Event)) error {
 		case <-ticker.C:
 		}
 		follow(logger, watcher, filepath.Dir(s.opts.Path))
-		now := s.look(ctx)
+		now := listing.Take(ctx, s)
 		if ctx.Err() != nil {
 			return nil
 		}
-		for _, event := range differences(last, now) {
+		for _, event := range now.Since(last) {
 			logger.V(2).Info("Simulated cards changed", "reason", event.Reason, "card", event.Card)
 			notify(event)
 		}
@@ -103,60 +102,4 @@ func forgetOthers(watcher *fsnotify.Watcher, dir string) {
 			_ = watcher.Remove(other) // it is gone already where this fails
 		}
 	}
-}
-
-// look is what a listing gives at present.
-type look struct {
-	cards map[card.UUID]card.Card
-	err   string
-}
-
-func (s *Source) look(ctx context.Context) look {
-	cards, err := s.Cards(ctx)
-	l := look{cards: make(map[card.UUID]card.Card, len(cards))}
-	if err != nil {
-		l.err = err.Error()
-		if errors.Is(err, ErrFleet) {
-			klog.FromContext(ctx).V(2).Info("Fleet file is not usable", "fleet", s.opts.Path, "err", err)
-		}
-	}
-	for _, c := range cards {
-		l.cards[c.UUID] = c
-	}
-	return l
-}
-
-// differences between two listings as events. A listing that fails says nothing
-// about single cards.
-func differences(before, after look) []card.Event {
-	switch {
-	case before.err == "" && after.err == "":
-	case before.err == after.err:
-		return nil
-	case after.err == "":
-		return []card.Event{{Reason: "recovery"}}
-	default:
-		return []card.Event{{Reason: "fault"}}
-	}
-	var events []card.Event
-	for id := range before.cards {
-		if _, there := after.cards[id]; !there {
-			events = append(events, card.Event{Reason: "removed", Card: id})
-		}
-	}
-	for id, now := range after.cards {
-		old, there := before.cards[id]
-		switch {
-		case !there:
-			events = append(events, card.Event{Reason: "added", Card: id})
-		case reflect.DeepEqual(old, now):
-		case len(now.Faults) > len(old.Faults):
-			events = append(events, card.Event{Reason: "fault", Card: id})
-		case len(now.Faults) < len(old.Faults):
-			events = append(events, card.Event{Reason: "recovery", Card: id})
-		default:
-			events = append(events, card.Event{Reason: "changed", Card: id})
-		}
-	}
-	return events
 }
