@@ -98,7 +98,8 @@ type Driver struct {
 	recorder  Recorder
 	publisher *publisher
 	sockets   sockets
-	calls     calls
+	// calls of kubelet that are under way, and its connections to the DRA socket.
+	calls, connections open
 
 	registered atomic.Bool
 	serving    atomic.Bool
@@ -175,6 +176,7 @@ func (d *Driver) options() []kubeletplugin.Option {
 		kubeletplugin.NodeUID(d.config.NodeUID),
 		kubeletplugin.PluginDataDirectoryPath(d.sockets.dataDir),
 		kubeletplugin.PluginSocket(d.sockets.dra),
+		kubeletplugin.PluginListener(d.listen),
 		kubeletplugin.RegistrarDirectoryPath(d.sockets.registryDir),
 		kubeletplugin.RegistrarSocketFilename(d.sockets.registration),
 		kubeletplugin.Serialize(false), // the Preparer locks, across processes too

@@ -6,3 +6,13 @@ import "k8s.io/dynamic-resource-allocation/kubeletplugin"
 
 // PluginOf is the driver as the helper calls it.
 func PluginOf(d *Driver) kubeletplugin.DRAPlugin { return plugin{d} }
+
+// IsDraining tells whether the driver was asked to end.
+func IsDraining(d *Driver) bool {
+	select {
+	case <-d.draining:
+		return true
+	default:
+		return false
+	}
+}

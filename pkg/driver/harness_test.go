@@ -162,10 +162,28 @@ func dial(t *testing.T, socket string) *grpc.ClientConn {
 	return conn
 }
 
-// kubelet is a client of the DRA socket of one instance.
+// kubelet is a client of the DRA socket of one instance. As kubelet does, it
+// closes its connection, with all calls on it, once the registration is gone.
 func (m *machine) kubelet(t *testing.T, pod types.UID) drav1.DRAPluginClient {
 	t.Helper()
-	return drav1.NewDRAPluginClient(dial(t, filepath.Join(m.root, "plugins", "gpu.tranche.dev", "dra-"+string(pod)+".sock")))
+	conn := dial(t, filepath.Join(m.root, "plugins", "gpu.tranche.dev", "dra-"+string(pod)+".sock"))
+	registration := filepath.Join(m.root, "plugins_registry", "gpu.tranche.dev-"+string(pod)+"-reg.sock")
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for t.Context().Err() == nil {
+			if _, err := os.Lstat(registration); err != nil {
+				_ = conn.Close()
+				return
+			}
+			select {
+			case <-t.Context().Done():
+			case <-time.After(soon):
+			}
+		}
+	}()
+	t.Cleanup(func() { <-done })
+	return drav1.NewDRAPluginClient(conn)
 }
 
 func named(claims ...*resourceapi.ResourceClaim) []*drav1.Claim {

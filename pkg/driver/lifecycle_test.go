@@ -76,10 +76,8 @@ func TestCallsUnderWayAreFinishedBeforeTheEnd(t *testing.T) {
 	}()
 	<-entered
 	d.stop()
-	eventually(t, "kubelet can turn to another instance", func() bool {
-		_, err := os.Lstat(filepath.Join(m.root, "plugins_registry", "gpu.tranche.dev-pod-1-reg.sock"))
-		return os.IsNotExist(err)
-	})
+	eventually(t, "the driver has begun to stop", func() bool { return driver.IsDraining(d.Driver) })
+	require.Contains(t, m.sockets(t), "gpu.tranche.dev-pod-1-reg.sock", "without it kubelet would cut the call")
 	close(release)
 	require.NoError(t, <-answered)
 	require.NoError(t, d.wait())
@@ -354,4 +352,30 @@ func TestASourceThatCannotWatchIsAskedAgain(t *testing.T) {
 	eventually(t, "cards are published all the same", m.api.hasCards(t, 2))
 	cancel()
 	require.NoError(t, <-done)
+}
+
+func TestACallThatHangsDoesNotKeepTheDriverFromEnding(t *testing.T) {
+	t.Parallel()
+	m := newMachine(t)
+	m.config.Timing.Drain = soon
+	entered := make(chan struct{})
+	m.preparer = &preparer{prepare: func(ctx context.Context, _ *resourceapi.ResourceClaim) ([]prepare.Prepared, error) {
+		close(entered)
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}}
+	c := claim("c")
+	m.api.add(t, c)
+	d := m.start(t)
+	kubelet := m.kubelet(t, "pod-1")
+	cut := make(chan error, 1)
+	go func() {
+		_, err := kubelet.NodePrepareResources(t.Context(), &drav1.NodePrepareResourcesRequest{Claims: named(c)})
+		cut <- err
+	}()
+	<-entered
+	d.stop()
+	require.NoError(t, d.wait())
+	require.Error(t, <-cut)
+	require.Empty(t, m.sockets(t))
 }

@@ -29,7 +29,7 @@ type inventory struct {
 	mu    sync.Mutex
 	cards []card.Card // guarded by mu; never written to after it was set
 
-	claims, shares, readErrors                                                              *prometheus.Desc
+	claims, shares, readable                                                                *prometheus.Desc
 	cores, coresHeld, offline, offlineHeld, memory, memoryHeld, slotsHave, slotsHeld, fault *prometheus.Desc
 }
 
@@ -42,14 +42,14 @@ func newInventory(slots int, holdings Holdings) *inventory {
 		slots: slots, holdings: holdings,
 		claims:      desc("prepared_claims", "Claims prepared on this node."),
 		shares:      desc("prepared_shares", "Shares of cards that prepared claims hold."),
-		readErrors:  desc("records_readable", "1 when the records of prepared claims could be read for this scrape, else 0 and what is held is left out."),
-		cores:       desc("card_cores_total", "Compute of the card, in percent of one card.", perCard...),
+		readable:    desc("records_readable", "1 when the records of prepared claims could be read for this scrape, else 0 and what is held is left out."),
+		cores:       desc("card_cores", "Compute of the card, in percent of one card.", perCard...),
 		coresHeld:   desc("card_cores_allocated", "Compute that prepared shares hold, in percent of the card.", perCard...),
-		offline:     desc("card_offline_cores_total", "Compute of the card for offline shares, in percent of one card.", perCard...),
+		offline:     desc("card_offline_cores", "Compute of the card for offline shares, in percent of one card.", perCard...),
 		offlineHeld: desc("card_offline_cores_allocated", "Compute that prepared offline shares hold, in percent of the card.", perCard...),
-		memory:      desc("card_memory_bytes_total", "Memory of the card that containers may use.", perCard...),
-		memoryHeld:  desc("card_memory_bytes_allocated", "Memory that prepared shares hold.", perCard...),
-		slotsHave:   desc("card_slots_total", "The most shares that the card takes.", perCard...),
+		memory:      desc("card_memory_bytes", "Memory of the card that containers may use.", perCard...),
+		memoryHeld:  desc("card_memory_allocated_bytes", "Memory that prepared shares hold.", perCard...),
+		slotsHave:   desc("card_slots", "The most shares that the card takes.", perCard...),
 		slotsHeld:   desc("card_slots_used", "Prepared shares on the card.", perCard...),
 		fault:       desc("card_fault", "1 for each fault that stands.", append(perCard, "kind")...),
 	}
@@ -63,7 +63,7 @@ func (i *inventory) set(cards []card.Card) {
 
 // Describe implements prometheus.Collector.
 func (i *inventory) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{i.claims, i.shares, i.readErrors, i.cores, i.coresHeld, i.offline, i.offlineHeld, i.memory, i.memoryHeld, i.slotsHave, i.slotsHeld, i.fault} {
+	for _, d := range []*prometheus.Desc{i.claims, i.shares, i.readable, i.cores, i.coresHeld, i.offline, i.offlineHeld, i.memory, i.memoryHeld, i.slotsHave, i.slotsHeld, i.fault} {
 		ch <- d
 	}
 }
@@ -112,7 +112,7 @@ func (i *inventory) collectHoldings(ch chan<- prometheus.Metric) (map[card.UUID]
 	}
 	shares, err := i.holdings.Shares()
 	if err != nil {
-		ch <- prometheus.MustNewConstMetric(i.readErrors, prometheus.GaugeValue, 0)
+		ch <- prometheus.MustNewConstMetric(i.readable, prometheus.GaugeValue, 0)
 		return nil, false
 	}
 	claims := map[string]struct{}{}
@@ -126,7 +126,7 @@ func (i *inventory) collectHoldings(ch chan<- prometheus.Metric) (map[card.UUID]
 		h.slots++
 		byCard[s.Card] = h
 	}
-	ch <- prometheus.MustNewConstMetric(i.readErrors, prometheus.GaugeValue, 1)
+	ch <- prometheus.MustNewConstMetric(i.readable, prometheus.GaugeValue, 1)
 	ch <- prometheus.MustNewConstMetric(i.claims, prometheus.GaugeValue, float64(len(claims)))
 	ch <- prometheus.MustNewConstMetric(i.shares, prometheus.GaugeValue, float64(len(shares)))
 	return byCard, true
