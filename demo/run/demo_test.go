@@ -9,6 +9,7 @@ import (
 	"flag"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -196,6 +197,15 @@ func TestBlocksAreSetIn(t *testing.T) {
 	n := newNarrator(&said, clock())
 	n.block("\na\n\nb\n")
 	require.Equal(t, "   a\n\n   b\n", said.String())
+}
+
+func TestParagraphsAreBrokenIntoLines(t *testing.T) {
+	t.Parallel()
+	var said bytes.Buffer
+	n := newNarrator(&said, clock())
+	long := strings.Repeat("x", 120)
+	n.text(strings.Repeat("word ", 25) + long + " end")
+	require.Equal(t, "   "+strings.TrimSuffix(strings.Repeat("word ", 20), " ")+"\n   word word word word word\n   "+long+"\n   end\n", said.String())
 }
 
 func golden(t *testing.T, name string, got []byte) {

@@ -45,6 +45,20 @@ func (n *narrator) block(text string) {
 	}
 }
 
+// text prints one paragraph, set in and broken into lines.
+func (n *narrator) text(paragraph string) {
+	const width = 100
+	var line string
+	for word := range strings.FieldsSeq(paragraph) {
+		if line != "" && len(line)+1+len(word) > width {
+			n.line("   %s", line)
+			line = ""
+		}
+		line = strings.TrimLeft(line+" "+word, " ")
+	}
+	n.line("   %s", line)
+}
+
 // line prints one line as it is. Where standard output is gone there is nobody
 // left to tell.
 func (n *narrator) line(format string, args ...any) {

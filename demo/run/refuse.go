@@ -43,7 +43,7 @@ func (d *demo) refuse(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	d.say.block(said)
+	d.say.text(said)
 	return nil
 }
 

@@ -30,7 +30,7 @@ func load(t *testing.T, name string) view.Objects {
 	raw, err := os.ReadFile(filepath.Join("testdata", name+".yaml"))
 	require.NoError(t, err)
 	var o view.Objects
-	for _, document := range strings.Split(string(raw), "\n---\n") {
+	for document := range strings.SplitSeq(string(raw), "\n---\n") {
 		var head struct{ Kind string }
 		require.NoError(t, yaml.Unmarshal([]byte(document), &head))
 		switch head.Kind {

@@ -100,11 +100,11 @@ func memoryOrNothing(m card.MiB) string {
 
 func whole[T ~int | ~int64](n T) string { return strconv.FormatInt(int64(n), 10) }
 
-func ofTotal[T ~int | ~int64](a *Amount[T], print func(T) string) string {
+func ofTotal[T ~int | ~int64](a *Amount[T], in func(T) string) string {
 	if a == nil {
 		return nothing
 	}
-	return print(a.Free) + "/" + print(a.Total)
+	return in(a.Free) + "/" + in(a.Total)
 }
 
 // cardName is the card's number on its node, as people count cards.
