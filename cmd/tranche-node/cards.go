@@ -4,19 +4,42 @@ package main
 
 import (
 	"context"
+	"fmt"
+	"path/filepath"
 
 	"tags.cncf.io/container-device-interface/specs-go"
 
 	"github.com/tranche-dra/tranche/cdi"
+	"github.com/tranche-dra/tranche/cdi/nvidia"
 	"github.com/tranche-dra/tranche/pkg/api/v1alpha1"
 	"github.com/tranche-dra/tranche/pkg/card"
+	"github.com/tranche-dra/tranche/pkg/card/nvml"
 	"github.com/tranche-dra/tranche/pkg/card/sim"
+	"github.com/tranche-dra/tranche/pkg/durable"
 )
 
-// newSource is where the node's cards come from.
-func newSource(config *v1alpha1.NodeConfig) (card.Source, *sim.Source) {
-	fleet := sim.New(sim.Options{Path: config.SimFleet, NodeName: config.NodeName, Reserve: config.MemoryReserveMiB()})
-	return fleet, fleet
+// hardware is where the node's cards, and the files that containers need for
+// them, come from.
+type hardware struct {
+	card.Source
+	files cdi.Drivers
+	close func()
+}
+
+// newHardware picks the source. It does no I/O: cards that are not there yet,
+// or a driver that is not loaded yet, may come later.
+func newHardware(config *v1alpha1.NodeConfig) (hardware, error) {
+	if config.CardSource == v1alpha1.CardsSim || config.CardSource == v1alpha1.CardsAuto && config.SimFleet != "" {
+		fleet := sim.New(sim.Options{Path: config.SimFleet, NodeName: config.NodeName, Reserve: config.MemoryReserveMiB()})
+		files := simulatedFiles{cdi.NewSimulatedDriver(filepath.Join(config.StateDir, "simdriver"), durable.Files{}), fleet}
+		return hardware{Source: fleet, files: cdi.Drivers{Simulated: files}, close: func() {}}, nil
+	}
+	files, err := nvidia.New(nvidia.Options{Driver: nvidia.Root{Host: config.DriverRoot, Here: config.DriverRootMount}})
+	if err != nil {
+		return hardware{}, fmt.Errorf("look for cards: %w", err)
+	}
+	source := nvml.New(nvml.Options{DriverRoot: config.DriverRootMount, Reserve: config.MemoryReserveMiB()})
+	return hardware{Source: source, files: cdi.Drivers{NVIDIA: files}, close: source.Close}, nil
 }
 
 // simulatedFiles are the driver files of simulated cards, whose device nodes

@@ -17,7 +17,6 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/tranche-dra/tranche/cdi"
-	"github.com/tranche-dra/tranche/cdi/nvidia"
 	"github.com/tranche-dra/tranche/pkg/api/v1alpha1"
 	"github.com/tranche-dra/tranche/pkg/checkpoint"
 	"github.com/tranche-dra/tranche/pkg/claims"
@@ -38,7 +37,6 @@ type stores struct {
 	locks   *checkpoint.Locks
 	specs   cdi.Specs
 	dirs    cdi.Dirs
-	drivers cdi.Drivers
 }
 
 // run wires everything together and serves until ctx ends. The error is why the
@@ -50,9 +48,13 @@ func run(ctx context.Context, o *options, config *v1alpha1.NodeConfig, c clients
 	if err != nil {
 		return fmt.Errorf("read the kernel's boot ID: %w", err)
 	}
-	source, fleet := newSource(config)
-	inventory := driver.NewInventory(source)
-	s, err := openStores(config, simulatedFiles{cdi.NewSimulatedDriver(filepath.Join(config.StateDir, "simdriver"), durable.Files{}), fleet})
+	cards, err := newHardware(config)
+	if err != nil {
+		return err
+	}
+	defer cards.close()
+	inventory := driver.NewInventory(cards)
+	s, err := openStores(config)
 	if err != nil {
 		return err
 	}
@@ -62,7 +64,7 @@ func run(ctx context.Context, o *options, config *v1alpha1.NodeConfig, c clients
 	preparer := prepare.New(prepare.Config{
 		Node:  claims.Node{Driver: driver.Name, Pool: config.NodeName, DefaultPolicy: config.DefaultPolicy, Card: inventory.Card},
 		Slots: *config.SlotsPerCard, BootID: strings.TrimSpace(string(bootID)),
-		Records: s.records, Locks: s.locks, Specs: s.specs, Dirs: s.dirs, Driver: s.drivers,
+		Records: s.records, Locks: s.locks, Specs: s.specs, Dirs: s.dirs, Driver: cards.files,
 		Report: damageReport{events, recorder},
 	})
 	kubelet := podresources.New(podresources.SocketIn(config.KubeletRoot))
@@ -70,7 +72,7 @@ func run(ctx context.Context, o *options, config *v1alpha1.NodeConfig, c clients
 		NodeName: config.NodeName, NodeUID: c.nodeUID, PodUID: types.UID(o.podUID), KubeletRoot: config.KubeletRoot,
 		Slots: *config.SlotsPerCard, ForceSharing: config.ForceOldKubernetes,
 	}, driver.Dependencies{
-		Client: c.kubernetes, Watcher: source, Inventory: inventory, Preparer: preparer,
+		Client: c.kubernetes, Watcher: cards, Inventory: inventory, Preparer: preparer,
 		Plugins: kubelet, Events: events, Recorder: recorder,
 	})
 	if err != nil {
@@ -106,7 +108,7 @@ func serve(ctx context.Context, config *v1alpha1.NodeConfig, node *driver.Driver
 	return group.Wait()
 }
 
-func openStores(config *v1alpha1.NodeConfig, simulated cdi.DriverFiles) (stores, error) {
+func openStores(config *v1alpha1.NodeConfig) (stores, error) {
 	files := durable.Files{}
 	for _, dir := range []string{config.StateDir, config.CDIRoot} {
 		if err := files.MkdirAll(dir, 0o755); err != nil {
@@ -117,16 +119,11 @@ func openStores(config *v1alpha1.NodeConfig, simulated cdi.DriverFiles) (stores,
 	if err != nil {
 		return stores{}, err
 	}
-	real, err := nvidia.New(nvidia.Options{Driver: nvidia.Root{Host: config.DriverRoot, Here: config.DriverRootMount}})
-	if err != nil {
-		return stores{}, err
-	}
 	return stores{
 		records: records,
 		locks:   checkpoint.NewLocks(filepath.Join(config.StateDir, "lock")),
 		specs:   cdi.NewSpecs(config.CDIRoot, files),
 		dirs:    cdi.NewDirs(filepath.Join(config.StateDir, "shares"), files),
-		drivers: cdi.Drivers{NVIDIA: real, Simulated: simulated},
 	}, nil
 }
 
