@@ -92,11 +92,11 @@ func run(ctx context.Context, o *options, config *v1alpha1.NodeConfig, c clients
 
 // serve runs everything that runs; the first that fails ends the others.
 func serve(ctx context.Context, config *v1alpha1.NodeConfig, node *driver.Driver, healer *reconcile.Reconciler, recorder *metrics.Node) error {
-	http, err := listen("metrics", *config.MetricsAddress)
+	http, err := listen(ctx, "metrics", *config.MetricsAddress)
 	if err != nil {
 		return err
 	}
-	health, err := listen("health", *config.HealthAddress)
+	health, err := listen(ctx, "health", *config.HealthAddress)
 	if err != nil {
 		return err
 	}
@@ -123,7 +123,8 @@ func openStores(config *v1alpha1.NodeConfig) (stores, error) {
 		records: records,
 		locks:   checkpoint.NewLocks(filepath.Join(config.StateDir, "lock")),
 		specs:   cdi.NewSpecs(config.CDIRoot, files),
-		dirs:    cdi.NewDirs(filepath.Join(config.StateDir, "shares"), files),
+		// The healer compares them with the records after every boot.
+		dirs: cdi.NewDirs(filepath.Join(config.StateDir, "shares"), durable.Files{Derived: true}),
 	}, nil
 }
 

@@ -193,7 +193,7 @@ func TestWaitingForALockEndsWithTheContext(t *testing.T) {
 func TestLocksOfAKilledProcessAreFree(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "lock")
-	holder := exec.CommandContext(t.Context(), os.Args[0]) //nolint:gosec // this very test
+	holder := exec.CommandContext(t.Context(), os.Args[0])
 	holder.Env = append(os.Environ(), envHold+"="+path)
 	out, err := holder.StdoutPipe()
 	require.NoError(t, err)

@@ -76,7 +76,7 @@ func TestGolden(t *testing.T) {
 		require.NoError(t, os.MkdirAll("testdata", 0o750))
 		require.NoError(t, os.WriteFile(path, got, 0o600))
 	}
-	want, err := os.ReadFile(path) //nolint:gosec // a golden file
+	want, err := os.ReadFile(path)
 	require.NoError(t, err)
 	require.Equal(t, string(want), string(got), "a change of what is written: is it readable for the last release? See doc.go")
 	decoded, err := checkpoint.Decode(want, uid)

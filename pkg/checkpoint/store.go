@@ -81,6 +81,24 @@ func (s *Store) Write(r Record) (changed bool, err error) {
 	return changed, nil
 }
 
+// Stage puts a record on disk where nobody sees it yet; publishing it is then a
+// rename, quick enough to be done under a lock.
+func (s *Store) Stage(r Record) (durable.Staged, error) {
+	path, err := s.path(r.Claim.UID)
+	if err != nil {
+		return durable.Staged{}, fmt.Errorf("write record: %w", err)
+	}
+	data, err := Encode(r)
+	if err != nil {
+		return durable.Staged{}, err
+	}
+	staged, err := s.files.Stage(path, data, 0o600)
+	if err != nil {
+		return staged, fmt.Errorf("write record of claim %s: %w", r.Claim, err)
+	}
+	return staged, nil
+}
+
 // Read gets the record of a claim. It returns false where there is none, and
 // an error that wraps ErrDamaged or ErrNewer where there is one that cannot be used.
 func (s *Store) Read(uid string) (Record, bool, error) {

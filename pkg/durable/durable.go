@@ -4,6 +4,11 @@
 // or of the machine, leaves either the old or the new content: a temporary file
 // is written and synced, renamed over the old one, and the directory is synced.
 // It holds no state; callers keep two writers off the same path.
+//
+// Syncing is what preparing a claim spends its time on. So a change can be split
+// (Stage, Publish, Settle), which keeps the waiting for the disk out of a lock,
+// and files that are made again after a power cut anyway need not be synced
+// (Files.Derived).
 package durable
 
 import (
@@ -21,6 +26,10 @@ type Files struct {
 	// Step, if set, is called before every system call that changes the disk.
 	// The crash suite ends the process in it; the product leaves it nil.
 	Step func(op, path string)
+	// Derived files are still changed atomically as far as other processes
+	// see, but not synced: a power cut may lose or empty them. It is for what
+	// is compared with its source, and written again, after every boot.
+	Derived bool
 }
 
 func (f Files) step(op, path string) {
@@ -40,23 +49,56 @@ func temporary(path string) string {
 // false where the file already has that content and mode, and then removes
 // nothing but what a crash left beside it.
 func (f Files) Write(path string, data []byte, mode fs.FileMode) (changed bool, err error) {
-	tmp := temporary(path)
 	if same(path, data, mode) {
-		return false, f.removeLeftover(tmp)
+		return false, f.removeLeftover(temporary(path))
 	}
-	f.step("write", tmp)
-	err = writeSynced(tmp, data, mode)
-	if err == nil {
-		f.step("rename", path)
-		err = os.Rename(tmp, path)
-	}
+	staged, err := f.Stage(path, data, mode)
 	if err != nil {
-		// A disk that is full has no room for what is left of the try.
-		f.step("remove", tmp)
-		_ = os.Remove(tmp)
-		return false, fmt.Errorf("write %s: %w", path, err)
+		return false, err
 	}
-	return true, f.syncParent(path)
+	if err := staged.Publish(); err != nil {
+		return false, err
+	}
+	return true, staged.Settle()
+}
+
+// Staged is a content that is on disk under a temporary name. It ends with
+// Publish and Settle, or with Discard.
+type Staged struct {
+	files Files
+	path  string
+}
+
+// Stage writes data beside path, where no reader sees it yet.
+func (f Files) Stage(path string, data []byte, mode fs.FileMode) (Staged, error) {
+	staged := Staged{f, path}
+	f.step("write", temporary(path))
+	if err := f.writeAside(temporary(path), data, mode); err != nil {
+		staged.Discard()
+		return Staged{}, fmt.Errorf("write %s: %w", path, err)
+	}
+	return staged, nil
+}
+
+// Publish gives the content its name: from here on readers see it. It does not
+// wait for the disk.
+func (s Staged) Publish() error {
+	s.files.step("rename", s.path)
+	if err := os.Rename(temporary(s.path), s.path); err != nil {
+		s.Discard()
+		return fmt.Errorf("write %s: %w", s.path, err)
+	}
+	return nil
+}
+
+// Settle makes the name outlive a power cut.
+func (s Staged) Settle() error { return s.files.syncParent(s.path) }
+
+// Discard removes what was staged, best effort: a disk that is full has no room
+// for what is left of a try, and what stays is replaced by the next.
+func (s Staged) Discard() {
+	s.files.step("remove", temporary(s.path))
+	_ = os.Remove(temporary(s.path))
 }
 
 func (f Files) removeLeftover(tmp string) error {
@@ -79,7 +121,7 @@ func same(path string, data []byte, mode fs.FileMode) bool {
 	return err == nil && bytes.Equal(old, data)
 }
 
-func writeSynced(path string, data []byte, mode fs.FileMode) (err error) {
+func (f Files) writeAside(path string, data []byte, mode fs.FileMode) (err error) {
 	// A leftover of a crash may have a mode that forbids opening it.
 	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
@@ -94,6 +136,9 @@ func writeSynced(path string, data []byte, mode fs.FileMode) (err error) {
 	}
 	if err := file.Chmod(mode); err != nil {
 		return err
+	}
+	if f.Derived {
+		return nil
 	}
 	return file.Sync()
 }
@@ -185,6 +230,9 @@ func (f Files) RemoveAll(path string) error {
 }
 
 func (f Files) syncParent(path string) error {
+	if f.Derived {
+		return nil
+	}
 	parent := filepath.Dir(path)
 	f.step("sync", parent)
 	dir, err := os.Open(parent) //nolint:gosec // the caller owns the path

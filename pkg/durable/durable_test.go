@@ -249,7 +249,7 @@ func TestMkdirAll(t *testing.T) {
 		"a directory that is right is not touched": {
 			before: func(t *testing.T, dir string) {
 				require.NoError(t, os.MkdirAll(filepath.Join(dir, "a/b/c"), 0o700))
-				require.NoError(t, os.Chmod(filepath.Join(dir, "a/b/c"), 0o751)) //nolint:gosec // the mode asked for below
+				require.NoError(t, os.Chmod(filepath.Join(dir, "a/b/c"), 0o751))
 			},
 			keeps: true,
 		},
@@ -281,7 +281,7 @@ func TestModesAreExactWhateverTheUmask(t *testing.T) { //nolint:paralleltest // 
 		func() {
 			defer syscall.Umask(syscall.Umask(umask))
 			dir := t.TempDir()
-			require.NoError(t, os.Chmod(dir, 0o700)) //nolint:gosec // a directory
+			require.NoError(t, os.Chmod(dir, 0o700))
 			var files durable.Files
 			require.NoError(t, files.MkdirAll(filepath.Join(dir, "a", "b"), 0o755))
 			for _, d := range []string{"a", "a/b"} {

@@ -14,6 +14,7 @@ import (
 	"github.com/tranche-dra/tranche/pkg/card"
 	"github.com/tranche-dra/tranche/pkg/checkpoint"
 	"github.com/tranche-dra/tranche/pkg/claims"
+	"github.com/tranche-dra/tranche/pkg/durable"
 	"github.com/tranche-dra/tranche/pkg/share"
 	resourceapi "k8s.io/api/resource/v1"
 )
@@ -105,17 +106,30 @@ func (p *Preparer) hold(ctx context.Context, claim share.Claim, shares []share.S
 	case found && record.BootID == p.BootID && slices.Equal(record.Shares, shares):
 		return record, nil
 	}
+	record = checkpoint.Record{Claim: claim, Phase: checkpoint.Preparing, BootID: p.BootID, Shares: shares}
+	staged, err := p.Records.Stage(record)
+	if err != nil {
+		return record, err
+	}
+	if err := p.reserve(ctx, claim, shares, staged); err != nil {
+		staged.Discard()
+		return record, err
+	}
+	return record, staged.Settle()
+}
+
+// reserve publishes the record if its shares fit. Nobody else decides about
+// room meanwhile, so nothing in here waits for the disk.
+func (p *Preparer) reserve(ctx context.Context, claim share.Claim, shares []share.Share, staged durable.Staged) error {
 	unlock, err := p.Locks.Reserve(ctx)
 	if err != nil {
-		return record, fmt.Errorf("prepare claim %s: %w", claim, err)
+		return fmt.Errorf("prepare claim %s: %w", claim, err)
 	}
 	defer unlock()
 	if err := p.fit(claim, shares); err != nil {
-		return record, err
+		return err
 	}
-	record = checkpoint.Record{Claim: claim, Phase: checkpoint.Preparing, BootID: p.BootID, Shares: shares}
-	_, err = p.Records.Write(record)
-	return record, err
+	return staged.Publish()
 }
 
 // finish brings the node from a record that holds room to one that is Prepared,

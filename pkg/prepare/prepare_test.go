@@ -240,29 +240,6 @@ func TestADamagedRecordIsSetAsideAndOthersGoOn(t *testing.T) {
 	}
 }
 
-func TestARecordOfANewerDriverIsNotTouched(t *testing.T) {
-	t.Parallel()
-	node := newNode(t, t.TempDir())
-	claim := small("c")
-	_, err := node.Prepare(t.Context(), claim)
-	require.NoError(t, err)
-	path := filepath.Join(node.Dir, "state", "claims", string(claim.UID)+".json")
-	newer := []byte(`{"version": 99, "future": true}`)
-	require.NoError(t, os.WriteFile(path, newer, 0o600))
-
-	_, err = node.Prepare(t.Context(), claim)
-	require.ErrorIs(t, err, checkpoint.ErrNewer)
-	healed, err := node.Restore(t.Context(), string(claim.UID))
-	require.NoError(t, err)
-	require.False(t, healed)
-	data, err := os.ReadFile(path)
-	require.NoError(t, err)
-	require.Equal(t, newer, data)
-
-	require.NoError(t, node.Unprepare(t.Context(), claims.Of(claim)), "a pod must be able to end")
-	require.Empty(t, files(t, node, string(claim.UID)))
-}
-
 func TestAReallocatedClaimLeavesNothingOfItsFirstAllocation(t *testing.T) {
 	t.Parallel()
 	node := newNode(t, t.TempDir())

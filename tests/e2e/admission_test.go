@@ -21,8 +21,8 @@ func TestWrongRequestsAreRefusedAtOnceWithAdvice(t *testing.T) {
 		request resourceapi.DeviceRequest
 		advice  []string
 	}{
-		"130 cores":               {request("gpu", "share.tranche.dev", 1, share("130", "4Gi")), []string{"gpu", "130", "0 to 100", "card.tranche.dev"}},
-		"101 cores":               {request("gpu", "fixed.tranche.dev", 1, share("101", "4Gi")), []string{"101", "0 to 100"}},
+		"130 cores":               {request("gpu", "share.tranche.dev", 1, share("130", "4Gi")), []string{"request gpu", "cores: 130", "one card has 100", "class card.tranche.dev with count"}},
+		"101 cores":               {request("gpu", "fixed.tranche.dev", 1, share("101", "4Gi")), []string{"cores: 101", "one card has 100"}},
 		"only memory":             {request("gpu", "share.tranche.dev", 1, amounts{"memory": "4Gi"}), []string{"gpu", "cores"}},
 		"only cores":              {request("gpu", "share.tranche.dev", 1, amounts{"cores": "30"}), []string{"gpu", "memory"}},
 		"a negative value":        {request("gpu", "share.tranche.dev", 1, share("-5", "4Gi")), []string{"-5", "0 to 100"}},
