@@ -143,9 +143,9 @@ func TestAwait(t *testing.T) {
 	t.Run("the last error is what was missing", func(t *testing.T) {
 		t.Parallel()
 		d, _ := newDemo(newWorld(t))
-		d.patience = time.Millisecond
+		d.patience = 150 * time.Millisecond
 		err := d.await(t.Context(), "it", func(context.Context) (string, error) { return "", errors.New("API server is away") })
-		require.ErrorContains(t, err, "wait for it: not within 1ms: API server is away")
+		require.ErrorContains(t, err, "wait for it: not within 150ms: API server is away")
 	})
 }
 

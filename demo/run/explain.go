@@ -67,7 +67,7 @@ func whyNotReady(pod *corev1.Pod) string {
 	}
 	if len(words) == 1 {
 		for _, c := range pod.Status.Conditions {
-			if c.Status == corev1.ConditionFalse && c.Message != "" {
+			if c.Status == corev1.ConditionFalse && c.Message != "" && !slices.Contains(words, c.Message) {
 				words = append(words, c.Message)
 			}
 		}

@@ -71,6 +71,7 @@ func connect(kubeconfig string) (kubernetes.Interface, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read kubeconfig: %w", err)
 	}
+	config.QPS = -1 // nobody else is kept waiting
 	client, err := kubernetes.NewForConfig(config)
 	if err != nil {
 		return nil, fmt.Errorf("connect to the API server: %w", err)

@@ -24,23 +24,23 @@ type question func(ctx context.Context) (missing string, err error)
 // await asks until nothing is missing. When patience ends, the error says what
 // was waited for, what was missing last, and what the cluster says about it.
 func (d *demo) await(ctx context.Context, what string, ask question) error {
-	var missing string
-	var problem error
+	missing := "the API server has not answered"
 	err := wait.PollUntilContextTimeout(ctx, askEvery, d.patience, true, func(ctx context.Context) (bool, error) {
-		// An API server that is busy or restarting is asked again.
-		var now string
-		if now, problem = ask(ctx); problem == nil {
+		now, err := ask(ctx)
+		switch {
+		case ctx.Err() != nil: // too late for an answer
+		case err != nil: // an API server that is busy or restarting is asked again
+			missing = err.Error()
+		default:
 			missing = now
 		}
-		return problem == nil && missing == "", nil
+		return missing == "", nil
 	})
 	switch {
 	case err == nil:
 		return nil
 	case ctx.Err() != nil:
 		return fmt.Errorf("wait for %s: %w", what, context.Cause(ctx))
-	case problem != nil:
-		missing = problem.Error()
 	}
 	diagnosis, cancel := context.WithTimeout(context.WithoutCancel(ctx), toExplain)
 	defer cancel()
