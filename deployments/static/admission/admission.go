@@ -71,13 +71,16 @@ func Compile(policy *admissionregistrationv1.ValidatingAdmissionPolicy) (*Policy
 		}
 		return evaluator
 	}
-	var conditions, validations, messages []cel.ExpressionAccessor
+	var conditions, validations []cel.ExpressionAccessor
+	messages := make([]cel.ExpressionAccessor, len(spec.Validations)) // nil where there is none
 	for i := range spec.MatchConditions {
 		conditions = append(conditions, (*matchconditions.MatchCondition)(&spec.MatchConditions[i]))
 	}
-	for _, v := range spec.Validations {
+	for i, v := range spec.Validations {
 		validations = append(validations, &validating.ValidationCondition{Expression: v.Expression, Message: v.Message, Reason: v.Reason})
-		messages = append(messages, &validating.MessageExpressionCondition{MessageExpression: v.MessageExpression})
+		if v.MessageExpression != "" {
+			messages[i] = &validating.MessageExpressionCondition{MessageExpression: v.MessageExpression}
+		}
 	}
 	var matcher matchconditions.Matcher
 	if len(conditions) > 0 {

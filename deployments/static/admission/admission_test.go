@@ -56,7 +56,7 @@ func TestReview(t *testing.T) {
 	}{
 		"admitted":                          {"variables.data.a == 'b'", "", request("c"), nil},
 		"denied with a message made in CEL": {"variables.data.a == 'c'", "'a is ' + variables.data.a", request("c"), []string{"a is b"}},
-		"denied with the plain message where the other fails": {"false", "variables.data.x", request("c"), []string{"fallback"}},
+		"denied with the plain message where the other fails": {"false", "string(variables.data.x)", request("c"), []string{"fallback"}},
 		"a match condition spares":                            {"false", "", request("spared"), nil},
 		"another operation does not concern it":               {"false", "", update, nil},
 		"another resource does not concern it":                {"false", "", secret, nil},
