@@ -71,7 +71,7 @@ test-crash: machine-build ## Kill the node driver at every step of its work and 
 
 .PHONY: test-e2e
 test-e2e: images ## Run the end-to-end tests on a real Kubernetes node
-	go test -tags e2e -v -timeout 40m $(TESTFLAGS) -exec "$(IN_CLUSTER) --"  ./tests/e2e
+	go test -tags e2e -v -timeout 40m $(TESTFLAGS) -exec "$(IN_CLUSTER) --" ./tests/e2e
 
 .PHONY: fuzz
 fuzz: machine-build ## Run each fuzz target for FUZZTIME
