@@ -21,11 +21,12 @@ import (
 const headerTimeout = 5 * time.Second
 
 // listen opens the address, or nothing where it is empty.
-func listen(what, address string) (net.Listener, error) {
+func listen(ctx context.Context, what, address string) (net.Listener, error) {
 	if address == "" {
 		return nil, nil //nolint:nilnil // no address, no listener
 	}
-	listener, err := net.Listen("tcp", address)
+	var config net.ListenConfig
+	listener, err := config.Listen(ctx, "tcp", address)
 	if err != nil {
 		return nil, fmt.Errorf("listen for %s: %w", what, err)
 	}
@@ -62,15 +63,17 @@ func serveHTTP(ctx context.Context, listener net.Listener, h http.Handler) error
 	klog.FromContext(ctx).Info("Serving metrics and readiness", "address", listener.Addr().String())
 	select {
 	case <-ctx.Done():
-		_ = server.Close()
-		<-done
-		return nil
+		return errors.Join(server.Close(), ignoreClosed(<-done))
 	case err := <-done:
-		if errors.Is(err, http.ErrServerClosed) {
-			return nil
-		}
 		return fmt.Errorf("serve metrics: %w", err)
 	}
+}
+
+func ignoreClosed(err error) error {
+	if errors.Is(err, http.ErrServerClosed) {
+		return nil
+	}
+	return err
 }
 
 // serveHealth serves the gRPC health protocol until ctx ends.
@@ -86,8 +89,7 @@ func serveHealth(ctx context.Context, listener net.Listener, d *driver.Driver) e
 	select {
 	case <-ctx.Done():
 		server.Stop()
-		<-done
-		return nil
+		return <-done
 	case err := <-done:
 		return fmt.Errorf("serve health: %w", err)
 	}

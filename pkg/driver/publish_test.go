@@ -24,7 +24,9 @@ func TestCardsArePublishedAndReadinessWaitsForKubelet(t *testing.T) {
 	eventually(t, "two cards are published", m.api.hasCards(t, 2))
 	require.ErrorIs(t, d.Ready(), driver.ErrNotRegistered, "published is not enough: kubelet must know the process")
 	info := m.register(t, "pod-1", true)
-	require.Equal(t, registered(m.root), []string{info.Type, info.Name, info.Endpoint})
+	require.Equal(t, "DRAPlugin", info.GetType())
+	require.Equal(t, driver.Name, info.GetName())
+	require.Equal(t, m.root+"/plugins/gpu.tranche.dev/dra-pod-1.sock", info.GetEndpoint())
 	eventually(t, "ready", func() bool { return d.Ready() == nil })
 	slice := m.api.slices(t)[0]
 	require.Equal(t, driver.Name, slice.Spec.Driver)
@@ -34,10 +36,6 @@ func TestCardsArePublishedAndReadinessWaitsForKubelet(t *testing.T) {
 	for _, device := range m.api.devices(t) {
 		require.True(t, isShared(device))
 	}
-}
-
-func registered(root string) []string {
-	return []string{"DRAPlugin", driver.Name, root + "/plugins/gpu.tranche.dev/dra-pod-1.sock"}
 }
 
 func TestReadinessWaitsForTheSlices(t *testing.T) {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
@@ -84,7 +85,7 @@ func TestWhatAFullNodeShows(t *testing.T) {
 // ourLines is what Prometheus reads, without the metrics of Go and the process.
 func ourLines(n *metrics.Node) []byte {
 	answer := httptest.NewRecorder()
-	n.Handler().ServeHTTP(answer, httptest.NewRequest("GET", "/metrics", nil))
+	n.Handler().ServeHTTP(answer, httptest.NewRequest(http.MethodGet, "/metrics", http.NoBody))
 	var lines []byte
 	for line := range strings.Lines(answer.Body.String()) {
 		if strings.Contains(line, "tranche_node_") {

@@ -41,7 +41,7 @@ func SocketIn(kubeletRoot string) string {
 func (c *Client) Allocatable(ctx context.Context) (map[string][]string, error) {
 	const what = "list allocatable devices"
 	out := map[string][]string{}
-	err := c.call(ctx, what, func(api podresourcesv1.PodResourcesListerClient) error {
+	err := c.call(what, func(api podresourcesv1.PodResourcesListerClient) error {
 		answer, err := api.GetAllocatableResources(ctx, &podresourcesv1.AllocatableResourcesRequest{})
 		for _, d := range answer.GetDevices() {
 			out[d.GetResourceName()] = append(out[d.GetResourceName()], d.GetDeviceIds()...)
@@ -64,7 +64,7 @@ func (c *Client) Allocatable(ctx context.Context) (map[string][]string, error) {
 // ErrUnavailable when kubelet cannot be asked.
 func (c *Client) ClaimsInUse(ctx context.Context) (map[types.NamespacedName]struct{}, error) {
 	out := map[types.NamespacedName]struct{}{}
-	err := c.call(ctx, "list pods' claims", func(api podresourcesv1.PodResourcesListerClient) error {
+	err := c.call("list pods' claims", func(api podresourcesv1.PodResourcesListerClient) error {
 		answer, err := api.List(ctx, &podresourcesv1.ListPodResourcesRequest{})
 		for _, pod := range answer.GetPodResources() {
 			for _, container := range pod.GetContainers() {
@@ -81,7 +81,7 @@ func (c *Client) ClaimsInUse(ctx context.Context) (map[types.NamespacedName]stru
 	return out, nil
 }
 
-func (c *Client) call(ctx context.Context, what string, do func(podresourcesv1.PodResourcesListerClient) error) error {
+func (c *Client) call(what string, do func(podresourcesv1.PodResourcesListerClient) error) error {
 	conn, err := c.dial()
 	if err != nil {
 		return fmt.Errorf("%s from %s: %w", what, c.socket, err)
