@@ -27,8 +27,18 @@ const (
 	nodeCommand = "inside-node"
 )
 
-// errInterrupted is why a run ends after a signal.
-var errInterrupted = errors.New("interrupted")
+// interruptedError is why a run ends after a signal.
+type interruptedError struct{ signal os.Signal }
+
+func (e interruptedError) Error() string { return fmt.Sprintf("interrupted by signal: %s", e.signal) }
+
+// status is what a shell makes of it.
+func (e interruptedError) status() int {
+	if s, ok := e.signal.(unix.Signal); ok {
+		return 128 + int(s)
+	}
+	return cluster.ExitBroken
+}
 
 func build(args []string) (int, error) {
 	flags := flag.NewFlagSet("build", flag.ContinueOnError)
@@ -160,13 +170,13 @@ func runNode(args []string) (int, error) {
 	ctx, stop := interruptible()
 	defer stop()
 	code, err := node.Run(ctx, spec, narrator(spec.Begin))
-	if errors.Is(err, errInterrupted) {
-		return 128 + int(unix.SIGINT), err
+	if interrupted := (interruptedError{}); errors.As(err, &interrupted) {
+		return interrupted.status(), err
 	}
 	return code, err
 }
 
-// interruptible returns a context that a signal ends with errInterrupted.
+// interruptible returns a context that a signal ends with an interruptedError.
 func interruptible() (context.Context, func()) {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	signals := make(chan os.Signal, 1)
@@ -174,7 +184,7 @@ func interruptible() (context.Context, func()) {
 	go func() {
 		select {
 		case s := <-signals:
-			cancel(fmt.Errorf("%w by signal %s", errInterrupted, s))
+			cancel(interruptedError{s})
 		case <-ctx.Done():
 		}
 	}()

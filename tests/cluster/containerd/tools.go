@@ -15,5 +15,4 @@ import (
 	_ "github.com/containerd/containerd/v2/cmd/ctr"
 	_ "github.com/containernetworking/plugins/plugins/ipam/host-local"
 	_ "github.com/containernetworking/plugins/plugins/main/bridge"
-	_ "github.com/containernetworking/plugins/plugins/main/loopback"
 )

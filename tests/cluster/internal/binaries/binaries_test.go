@@ -128,15 +128,15 @@ func TestCancelledBuildEndsItsCompilers(t *testing.T) {
 func TestPruneKeepsTheNewestAndTheUsed(t *testing.T) {
 	t.Parallel()
 	cache := t.TempDir()
-	make := func(name string, age time.Duration) string {
+	aged := func(name string, age time.Duration) string {
 		dir := filepath.Join(cache, name)
 		require.NoError(t, os.Mkdir(dir, 0o755))
 		when := time.Now().Add(-age)
 		require.NoError(t, os.Chtimes(dir, when, when))
 		return dir
 	}
-	newest, second := make("a", time.Minute), make("b", time.Hour)
-	used, old, draft := make("c", 2*time.Hour), make("d", 3*time.Hour), make("e"+draftSuffix, 0)
+	newest, second := aged("a", time.Minute), aged("b", time.Hour)
+	used, old, draft := aged("c", 2*time.Hour), aged("d", 3*time.Hour), aged("e"+draftSuffix, 0)
 	held, err := lock.TryShared(used)
 	require.NoError(t, err)
 

@@ -3,11 +3,9 @@
 package binaries
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -58,10 +56,10 @@ func (b Builder) Ensure(ctx context.Context) (*Set, error) {
 	if held, err := lock.TryShared(dir); err == nil {
 		return &Set{Dir: dir, lock: held}, nil
 	}
-	if err := os.MkdirAll(b.Cache, 0o755); err != nil {
+	if err := os.MkdirAll(b.Cache, 0o750); err != nil {
 		return nil, fmt.Errorf("create cache: %w", err)
 	}
-	gate, err := b.enter()
+	gate, err := b.enter(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -70,13 +68,17 @@ func (b Builder) Ensure(ctx context.Context) (*Set, error) {
 }
 
 // enter waits for its turn: one build at a time is as fast as two, and the second finds the first one's results.
-func (b Builder) enter() (*lock.Lock, error) {
-	gate, err := lock.TryExclusive(b.Cache)
-	if errors.Is(err, lock.ErrHeld) {
-		b.Say("another build into %s is going on: waiting for it", b.Cache)
-		return lock.Exclusive(b.Cache)
+func (b Builder) enter(ctx context.Context) (*lock.Lock, error) {
+	begin := time.Now()
+	for {
+		turn, cancel := context.WithTimeout(ctx, every)
+		gate, err := lock.Exclusive(turn, b.Cache)
+		cancel()
+		if !errors.Is(err, lock.ErrHeld) || ctx.Err() != nil {
+			return gate, err
+		}
+		b.Say("still waiting for another build into %s: %s elapsed", b.Cache, elapsed(begin))
 	}
-	return gate, err
 }
 
 // ensure is Ensure inside the gate.
@@ -105,7 +107,7 @@ func (b Builder) build(ctx context.Context, dir string) (err error) {
 	if err := os.RemoveAll(draft); err != nil { // from a build that was killed
 		return fmt.Errorf("clear unfinished build: %w", err)
 	}
-	if err := os.Mkdir(draft, 0o755); err != nil {
+	if err := os.Mkdir(draft, 0o750); err != nil {
 		return fmt.Errorf("create build directory: %w", err)
 	}
 	defer func() {
@@ -195,18 +197,18 @@ func newProgress() *progress { return &progress{} }
 
 // Write implements io.Writer for the command's standard error.
 func (p *progress) Write(text []byte) (int, error) {
-	reader := bufio.NewReader(io.MultiReader(strings.NewReader(p.partial), strings.NewReader(string(text))))
+	p.partial += string(text)
 	for {
-		line, err := reader.ReadString('\n')
-		if err != nil {
-			p.partial = line
+		line, rest, whole := strings.Cut(p.partial, "\n")
+		if !whole {
 			return len(text), nil
 		}
+		p.partial = rest
 		if strings.ContainsAny(line, " \t#") {
-			p.lines = append(p.lines, line)
-			continue
+			p.lines = append(p.lines, line+"\n")
+		} else {
+			p.packages.Add(1)
 		}
-		p.packages.Add(1)
 	}
 }
 

@@ -61,7 +61,7 @@ func steps() []step {
 			dir: "containerd", output: ".",
 			packages: []string{
 				containerdModule + "/cmd/containerd", containerdModule + "/cmd/containerd-shim-runc-v2", containerdModule + "/cmd/ctr",
-				cniPlugins + "/main/bridge", cniPlugins + "/main/loopback", cniPlugins + "/ipam/host-local",
+				cniPlugins + "/main/bridge", cniPlugins + "/ipam/host-local",
 			},
 			ldflags: []string{"-X", containerdModule + "/version.Version=" + containerdVersion},
 		},

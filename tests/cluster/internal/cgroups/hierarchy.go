@@ -77,7 +77,7 @@ func (h Hierarchy) create(name string, only bool) error {
 			return err
 		}
 	}
-	if err := os.Mkdir(dir, 0o755); err != nil {
+	if err := os.Mkdir(dir, 0o750); err != nil {
 		return fmt.Errorf("create cgroup: %w", err)
 	}
 	if h.Cpuset {
@@ -87,7 +87,7 @@ func (h Hierarchy) create(name string, only bool) error {
 			if err != nil {
 				return fmt.Errorf("read the machine's cpuset: %w", err)
 			}
-			if err := os.WriteFile(filepath.Join(dir, file), value, 0o644); err != nil {
+			if err := os.WriteFile(filepath.Join(dir, file), value, 0o600); err != nil {
 				return fmt.Errorf("fill in cpuset: %w", err)
 			}
 		}
@@ -113,7 +113,7 @@ func (h Hierarchy) enable(dir string) error {
 		if !slices.Contains(strings.Fields(string(has)), controller) || slices.Contains(strings.Fields(string(given)), controller) {
 			continue
 		}
-		if err := os.WriteFile(control, []byte("+"+controller), 0o644); err != nil {
+		if err := os.WriteFile(control, []byte("+"+controller), 0o600); err != nil {
 			if errors.Is(err, unix.EBUSY) {
 				return fmt.Errorf("enable cgroup controller %s in %s: %w (processes live in that cgroup itself; "+
 					"in a container, move them to a child cgroup first)", controller, dir, err)

@@ -33,12 +33,19 @@ func Create(ctx context.Context) (*Root, error) {
 	}
 	// Between making a cgroup and locking it, it looks like a dead one: only one
 	// process at a time may sweep or make.
-	gate, err := lock.Exclusive(hierarchies[0].Path)
+	gate, err := enter(ctx, hierarchies)
 	if err != nil {
 		return nil, err
 	}
 	root, err := create(ctx, hierarchies)
 	return root, errors.Join(err, gate.Release())
+}
+
+// enter waits for its turn to sweep, make or remove.
+func enter(ctx context.Context, hierarchies []Hierarchy) (*lock.Lock, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, time.Minute, errors.New("another cluster has been coming or going for a minute"))
+	defer cancel()
+	return lock.Exclusive(ctx, hierarchies[0].Path)
 }
 
 func create(ctx context.Context, hierarchies []Hierarchy) (*Root, error) {
@@ -123,7 +130,7 @@ func (r *Root) Path() string { return "/" + r.name }
 // Remove takes the cgroup away; its processes must have ended. If no other cluster
 // lives then, last is called, and none can begin until it returns.
 func (r *Root) Remove(ctx context.Context, last func() error) (err error) {
-	gate, err := lock.Exclusive(r.hierarchies[0].Path)
+	gate, err := enter(ctx, r.hierarchies)
 	if err != nil {
 		return err
 	}

@@ -72,7 +72,7 @@ func Run(ctx context.Context, builder binaries.Builder, o Options, say node.Say)
 	}
 	defer func() { err = errors.Join(err, set.Release()) }()
 
-	work, err := open(o.Work)
+	work, err := open(ctx, o.Work)
 	if err != nil {
 		return 0, err
 	}
@@ -89,8 +89,8 @@ func Run(ctx context.Context, builder binaries.Builder, o Options, say node.Say)
 	}
 	// Not with ctx: what is to be removed is so after a signal too.
 	defer func() {
-		clear := func() error { return mountpoint.Clear(config.MountPoints()) }
-		err = errors.Join(err, root.Remove(context.WithoutCancel(ctx), clear))
+		tidy := func() error { return mountpoint.Clear(config.MountPoints()) }
+		err = errors.Join(err, root.Remove(context.WithoutCancel(ctx), tidy))
 	}()
 
 	spec := o.Spec
@@ -106,7 +106,7 @@ func Run(ctx context.Context, builder binaries.Builder, o Options, say node.Say)
 func inside(ctx context.Context, spec node.Spec, initArgs []string) (int, error) {
 	s := spec.Settings
 	for _, dir := range []string{s.Etc(), s.Logs(), s.Data()} {
-		if err := os.MkdirAll(dir, 0o755); err != nil {
+		if err := os.MkdirAll(dir, 0o750); err != nil {
 			return 0, fmt.Errorf("create directory: %w", err)
 		}
 	}
@@ -117,11 +117,11 @@ func inside(ctx context.Context, spec node.Spec, initArgs []string) (int, error)
 	if err := ctx.Err(); err != nil {
 		return 0, context.Cause(ctx)
 	}
-	return isolate.Run(append(initArgs, file)...)
+	return isolate.Run(ctx, append(initArgs, file)...)
 }
 
 // open takes the work directory.
-func open(work string) (*workdir.Dir, error) {
+func open(ctx context.Context, work string) (*workdir.Dir, error) {
 	parent := work
 	if work == "" {
 		parent = os.TempDir()
@@ -135,5 +135,5 @@ func open(work string) (*workdir.Dir, error) {
 	if work != "" {
 		return workdir.Named(work)
 	}
-	return workdir.Temporary(parent)
+	return workdir.Temporary(ctx, parent)
 }

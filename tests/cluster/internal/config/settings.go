@@ -66,10 +66,16 @@ type Settings struct {
 	ExtraArgs map[string][]string
 }
 
-// Etc, Logs, PKI and Data are the parts of the work directory.
-func (s Settings) Etc(parts ...string) string  { return s.path("etc", parts) }
+// Etc is a path below the configuration files.
+func (s Settings) Etc(parts ...string) string { return s.path("etc", parts) }
+
+// Logs is a path below the logs.
 func (s Settings) Logs(parts ...string) string { return s.path("log", parts) }
-func (s Settings) PKI(parts ...string) string  { return s.path("pki", parts) }
+
+// PKI is a path below the certificates and kubeconfigs.
+func (s Settings) PKI(parts ...string) string { return s.path("pki", parts) }
+
+// Data is a path below what the components store.
 func (s Settings) Data(parts ...string) string { return s.path("data", parts) }
 
 func (s Settings) path(first string, rest []string) string {

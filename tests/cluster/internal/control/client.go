@@ -46,7 +46,7 @@ func (c *Client) Status(ctx context.Context) ([]supervisor.State, error) {
 }
 
 func (c *Client) call(ctx context.Context, method, path string) (body []byte, err error) {
-	request, err := http.NewRequestWithContext(ctx, method, "http://cluster"+path, nil)
+	request, err := http.NewRequestWithContext(ctx, method, "http://cluster"+path, http.NoBody)
 	if err != nil {
 		return nil, fmt.Errorf("make control request: %w", err)
 	}

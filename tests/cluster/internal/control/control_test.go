@@ -9,7 +9,6 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -42,23 +41,20 @@ func (r *recorder) Status() []supervisor.State {
 func served(t *testing.T, r *recorder) *Client {
 	t.Helper()
 	// Not t.TempDir: with a long test name the path would not fit a socket.
-	dir, err := os.MkdirTemp("", "control") //nolint:usetesting // stated above
+	dir, err := os.MkdirTemp("", "control")
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, os.RemoveAll(dir)) })
 	socket := filepath.Join(dir, "s")
 	ctx, cancel := context.WithCancel(t.Context())
+	listener, err := Listen(ctx, socket)
+	require.NoError(t, err)
 	done := make(chan error, 1)
-	go func() { done <- Serve(ctx, socket, r) }()
+	go func() { done <- Serve(ctx, listener, r) }()
 	t.Cleanup(func() {
 		cancel()
 		require.NoError(t, <-done, "a control that is ended ends without an error")
 	})
-	client := NewClient(socket)
-	require.Eventually(t, func() bool {
-		_, err := client.Status(ctx)
-		return err == nil
-	}, 10*time.Second, time.Millisecond)
-	return client
+	return NewClient(socket)
 }
 
 func TestEveryVerbReachesItsComponent(t *testing.T) {

@@ -26,12 +26,17 @@ type Components interface {
 	Status() []supervisor.State
 }
 
-// Serve answers on the unix socket until the context ends.
-func Serve(ctx context.Context, socket string, components Components) error {
+// Listen makes the socket. From then on a client waits for Serve instead of failing.
+func Listen(ctx context.Context, socket string) (net.Listener, error) {
 	listener, err := (&net.ListenConfig{}).Listen(ctx, "unix", socket)
 	if err != nil {
-		return fmt.Errorf("listen for control: %w", err)
+		return nil, fmt.Errorf("listen for control: %w", err)
 	}
+	return listener, nil
+}
+
+// Serve answers until the context ends, and closes the listener.
+func Serve(ctx context.Context, listener net.Listener, components Components) error {
 	server := &http.Server{
 		Handler:           handler(components),
 		ReadHeaderTimeout: 10 * time.Second,

@@ -145,11 +145,11 @@ func open(file string) (*elf.File, error) {
 		return nil, fmt.Errorf("open file: %w", err)
 	}
 	magic := make([]byte, len(elf.ELFMAG))
-	_, err = io.ReadFull(f, magic)
-	if err := errors.Join(f.Close()); err != nil {
-		return nil, fmt.Errorf("close file: %w", err)
+	n, err := f.ReadAt(magic, 0)
+	if err := errors.Join(ignoreEnd(err), f.Close()); err != nil {
+		return nil, fmt.Errorf("read file: %w", err)
 	}
-	if err != nil || string(magic) != elf.ELFMAG {
+	if string(magic[:n]) != elf.ELFMAG {
 		return nil, nil //nolint:nilnil // stated above
 	}
 	header, err := elf.Open(file)
@@ -157,6 +157,13 @@ func open(file string) (*elf.File, error) {
 		return nil, fmt.Errorf("read ELF header: %w", err)
 	}
 	return header, nil
+}
+
+func ignoreEnd(err error) error {
+	if errors.Is(err, io.EOF) {
+		return nil
+	}
+	return err
 }
 
 func interpreter(header *elf.File) (string, error) {

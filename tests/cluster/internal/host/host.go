@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"runtime"
 	"strings"
+	"time"
 )
 
 // need is a program of the machine's that the cluster calls.
@@ -90,6 +91,8 @@ func install(ctx context.Context, apt string, missing []need, say func(format st
 		args = append(args, n.debian)
 	}
 	say("installing Debian packages: %s", strings.Join(args[3:], " "))
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Minute)
+	defer cancel()
 	for _, step := range [][]string{{"update"}, args} {
 		command := exec.CommandContext(ctx, apt, step...)
 		command.Env = append(os.Environ(), "DEBIAN_FRONTEND=noninteractive")

@@ -22,7 +22,7 @@ const patience = 20 * time.Second
 // Run starts this program again with the given arguments as init of new
 // namespaces and returns its exit status. SIGINT, SIGTERM and SIGHUP are passed
 // on; a second one, or patience, ends everything inside at once.
-func Run(args ...string) (int, error) {
+func Run(ctx context.Context, args ...string) (int, error) {
 	// The kernel sends the parent death signal when the thread that forked ends.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -31,7 +31,8 @@ func Run(args ...string) (int, error) {
 	signal.Notify(signals, unix.SIGINT, unix.SIGTERM, unix.SIGHUP)
 	defer signal.Stop(signals)
 
-	ctx, kill := context.WithCancel(context.Background())
+	// The same signals end the context: that must not kill the inside at once.
+	ctx, kill := context.WithCancel(context.WithoutCancel(ctx))
 	defer kill()
 	command := exec.CommandContext(ctx, "/proc/self/exe", args...)
 	command.Args[0] = os.Args[0]

@@ -3,9 +3,12 @@
 package lock
 
 import (
+	"context"
+	"errors"
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 )
@@ -13,7 +16,7 @@ import (
 func TestExclusiveKeepsOthersOutUntilItIsReleased(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	held, err := Exclusive(dir)
+	held, err := Exclusive(t.Context(), dir)
 	require.NoError(t, err)
 
 	_, err = TryExclusive(dir)
@@ -25,6 +28,27 @@ func TestExclusiveKeepsOthersOutUntilItIsReleased(t *testing.T) {
 	again, err := TryExclusive(dir)
 	require.NoError(t, err)
 	require.NoError(t, again.Release())
+}
+
+func TestExclusiveWaitsForItsTurn(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	held, err := TryShared(dir)
+	require.NoError(t, err)
+
+	why := errors.New("enough")
+	ctx, cancel := context.WithTimeoutCause(t.Context(), 100*time.Millisecond, why)
+	defer cancel()
+	_, err = Exclusive(ctx, dir)
+	require.ErrorIs(t, err, ErrHeld)
+	require.ErrorIs(t, err, why)
+
+	released := make(chan error, 1)
+	time.AfterFunc(100*time.Millisecond, func() { released <- held.Release() })
+	turn, err := Exclusive(t.Context(), dir)
+	require.NoError(t, err)
+	require.NoError(t, <-released)
+	require.NoError(t, turn.Release())
 }
 
 func TestSharedHoldersKeepOnlyExclusiveOnesOut(t *testing.T) {

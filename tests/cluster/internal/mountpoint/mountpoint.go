@@ -18,7 +18,7 @@ func Make(dir string) error {
 	if _, err := os.Stat(dir); err == nil {
 		return nil
 	}
-	if err := os.MkdirAll(dir, 0o755); err != nil {
+	if err := os.MkdirAll(dir, 0o750); err != nil {
 		return fmt.Errorf("create mount point: %w", err)
 	}
 	// A file system without such attributes keeps an empty directory: no reason to fail.

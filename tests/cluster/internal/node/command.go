@@ -65,7 +65,7 @@ func shell() string {
 func environment(spec Spec) ([]string, error) {
 	s := spec.Settings
 	tools := filepath.Join(config.RunDir, "bin")
-	if err := os.MkdirAll(tools, 0o755); err != nil {
+	if err := os.MkdirAll(tools, 0o750); err != nil {
 		return nil, fmt.Errorf("create directory of tools: %w", err)
 	}
 	for name, target := range map[string]string{

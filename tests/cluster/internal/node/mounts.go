@@ -32,7 +32,7 @@ func mounts(s config.Settings) error {
 	if err := unix.Mount("tmpfs", "/run", "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, "mode=0755"); err != nil {
 		return fmt.Errorf("mount /run: %w", err)
 	}
-	if real, err := filepath.EvalSymlinks("/var/run"); err == nil && real != "/run" {
+	if target, err := filepath.EvalSymlinks("/var/run"); err == nil && target != "/run" {
 		if err := bind("/run", "/var/run"); err != nil {
 			return err
 		}
@@ -42,13 +42,13 @@ func mounts(s config.Settings) error {
 		return fmt.Errorf("mount /dev/shm: %w", err)
 	}
 	for _, dir := range []string{config.RunDir, "/run/lock", s.CDIDir, s.Etc("cni"), s.Logs("pods"), s.Data("volume-plugins"), s.Data("containerd")} {
-		if err := os.MkdirAll(dir, 0o755); err != nil {
+		if err := os.MkdirAll(dir, 0o750); err != nil {
 			return fmt.Errorf("create directory: %w", err)
 		}
 	}
 	for i, target := range config.MountPoints() {
 		source := s.Data("mounts", strconv.Itoa(i))
-		if err := os.MkdirAll(source, 0o755); err != nil {
+		if err := os.MkdirAll(source, 0o750); err != nil {
 			return fmt.Errorf("create directory: %w", err)
 		}
 		if err := mountpoint.Make(target); err != nil {
@@ -68,7 +68,7 @@ func shadowSysctls() error {
 			continue // a kernel without it
 		}
 		file := filepath.Join(config.RunDir, "sysctl."+strings.ReplaceAll(name, "/", "."))
-		if err := os.WriteFile(file, []byte(value+"\n"), 0o644); err != nil {
+		if err := os.WriteFile(file, []byte(value+"\n"), 0o600); err != nil {
 			return fmt.Errorf("write sysctl: %w", err)
 		}
 		if err := bind(file, target); err != nil {

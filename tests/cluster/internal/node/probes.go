@@ -41,7 +41,7 @@ func newAPI(s config.Settings) (*api, error) {
 }
 
 func (a *api) get(ctx context.Context, url string, into any) (err error) {
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
 	if err != nil {
 		return fmt.Errorf("make request: %w", err)
 	}

@@ -45,8 +45,12 @@ func Run(ctx context.Context, spec Spec, say Say) (int, error) {
 	if err := bringUp(ctx, spec, components, api, say); err != nil {
 		return 0, explain(ctx, err)
 	}
+	listener, err := control.Listen(ctx, config.ControlSocket)
+	if err != nil {
+		return 0, err
+	}
 	controlled := make(chan error, 1)
-	go func() { controlled <- control.Serve(ctx, config.ControlSocket, components) }()
+	go func() { controlled <- control.Serve(ctx, listener, components) }()
 	code, err := runCommands(ctx, spec, say)
 	if err != nil {
 		err = explain(ctx, err)
@@ -81,10 +85,10 @@ func prepare(s config.Settings) error {
 	}
 	for name, content := range files {
 		file := s.Etc(name)
-		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+		if err := os.MkdirAll(filepath.Dir(file), 0o750); err != nil {
 			return fmt.Errorf("create directory: %w", err)
 		}
-		if err := os.WriteFile(file, content, 0o644); err != nil {
+		if err := os.WriteFile(file, content, 0o600); err != nil {
 			return fmt.Errorf("write configuration: %w", err)
 		}
 	}

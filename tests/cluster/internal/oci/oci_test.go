@@ -153,7 +153,7 @@ func blob(t *testing.T, members map[string]member, d v1.Descriptor) []byte {
 	t.Helper()
 	content := members[blobPath(d.Digest)].content
 	require.Equal(t, d.Digest, digest.FromBytes(content))
-	require.EqualValues(t, d.Size, len(content))
+	require.Len(t, content, int(d.Size))
 	return content
 }
 

@@ -23,11 +23,12 @@ type process struct {
 }
 
 func launch(c Component, deaths chan<- error) (*process, error) {
-	log, err := os.OpenFile(c.Log, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o644)
+	log, err := os.OpenFile(c.Log, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("open log of %s: %w", c.Name, err)
 	}
 	defer log.Close() //nolint:errcheck // the child has its own copy
+	// Without a context: it outlives the operation that starts it.
 	command := exec.Command(c.Path, c.Args...)
 	command.Env = append(os.Environ(), c.Env...)
 	command.Stdout, command.Stderr = log, log

@@ -103,10 +103,11 @@ func TestStopKillsWhatIgnoresTheRequest(t *testing.T) {
 
 func TestDeathIsReportedWithTheEndOfTheLog(t *testing.T) {
 	t.Parallel()
-	s := started(t, script(t, "a", "touch $READY; for i in $(seq 30); do echo line $i; done; read forever <&9 || exit 3"))
+	s := started(t, script(t, "a", "for i in $(seq 30); do echo line $i; done; "+wellBehaved))
+	require.NoError(t, syscall.Kill(s.Status()[0].PID, syscall.SIGKILL))
 	select {
 	case death := <-s.Deaths():
-		require.ErrorContains(t, death, "a ended unasked: exit status")
+		require.ErrorContains(t, death, "a ended unasked: signal: killed")
 		require.ErrorContains(t, death, "line 30")
 		require.NotContains(t, death.Error(), "line 3\n")
 	case <-time.After(30 * time.Second):

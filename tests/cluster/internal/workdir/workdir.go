@@ -3,10 +3,12 @@
 package workdir
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -30,9 +32,11 @@ type Dir struct {
 }
 
 // Temporary sweeps what killed clusters left below parent and makes a new directory there.
-func Temporary(parent string) (*Dir, error) {
+func Temporary(ctx context.Context, parent string) (*Dir, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, time.Minute, errors.New("another cluster has been coming for a minute"))
+	defer cancel()
 	// A directory looks left behind until it is locked: one at a time.
-	gate, err := lock.Exclusive(parent)
+	gate, err := lock.Exclusive(ctx, parent)
 	if err != nil {
 		return nil, err
 	}
@@ -78,7 +82,7 @@ func Named(path string) (*Dir, error) {
 	if err != nil {
 		return nil, fmt.Errorf("find work directory: %w", err)
 	}
-	if err := os.MkdirAll(path, 0o755); err != nil {
+	if err := os.MkdirAll(path, 0o750); err != nil {
 		return nil, fmt.Errorf("create work directory: %w", err)
 	}
 	held, err := lock.TryExclusive(path)

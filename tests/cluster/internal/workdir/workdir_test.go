@@ -15,14 +15,14 @@ import (
 func TestTemporarySweepsTheDeadOnly(t *testing.T) {
 	t.Parallel()
 	parent := t.TempDir()
-	living, err := Temporary(parent)
+	living, err := Temporary(t.Context(), parent)
 	require.NoError(t, err)
 	dead := filepath.Join(parent, prefix+"dead")
 	require.NoError(t, os.MkdirAll(filepath.Join(dead, "data"), 0o755))
 	other := filepath.Join(parent, "other")
 	require.NoError(t, os.Mkdir(other, 0o755))
 
-	second, err := Temporary(parent)
+	second, err := Temporary(t.Context(), parent)
 	require.NoError(t, err)
 	require.NotEqual(t, living.Path, second.Path)
 	require.DirExists(t, living.Path)
@@ -35,7 +35,7 @@ func TestRemoveKeepsTheLogsOnDemand(t *testing.T) {
 	for name, keep := range map[string]bool{"after a success": false, "after a failure": true} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			dir, err := Temporary(t.TempDir())
+			dir, err := Temporary(t.Context(), t.TempDir())
 			require.NoError(t, err)
 			fill(t, dir.Path)
 			left, err := dir.Remove(keep)
@@ -53,7 +53,7 @@ func TestRemoveKeepsTheLogsOnDemand(t *testing.T) {
 func TestRemoveWithoutLogsLeavesNothing(t *testing.T) {
 	t.Parallel()
 	parent := t.TempDir()
-	dir, err := Temporary(parent)
+	dir, err := Temporary(t.Context(), parent)
 	require.NoError(t, err)
 	left, err := dir.Remove(true)
 	require.NoError(t, err)
