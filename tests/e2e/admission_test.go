@@ -13,6 +13,8 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/tranche-dra/tranche/tests/kube"
 )
 
 func TestWrongRequestsAreRefusedAtOnceWithAdvice(t *testing.T) {
@@ -21,19 +23,19 @@ func TestWrongRequestsAreRefusedAtOnceWithAdvice(t *testing.T) {
 		request resourceapi.DeviceRequest
 		advice  []string
 	}{
-		"130 cores":               {request("gpu", "share.tranche.dev", 1, share("130", "4Gi")), []string{"request gpu", "cores: 130", "one card has 100", "class card.tranche.dev with count"}},
-		"101 cores":               {request("gpu", "fixed.tranche.dev", 1, share("101", "4Gi")), []string{"cores: 101", "one card has 100"}},
-		"only memory":             {request("gpu", "share.tranche.dev", 1, amounts{"memory": "4Gi"}), []string{"gpu", "cores"}},
-		"only cores":              {request("gpu", "share.tranche.dev", 1, amounts{"cores": "30"}), []string{"gpu", "memory"}},
-		"a negative value":        {request("gpu", "share.tranche.dev", 1, share("-5", "4Gi")), []string{"-5", "0 to 100"}},
-		"half a percent":          {request("gpu", "share.tranche.dev", 1, share("500m", "4Gi")), []string{"500m"}},
-		"negative memory":         {request("gpu", "share.tranche.dev", 1, share("30", "-1Gi")), []string{"-1Gi", "256Mi"}},
-		"memory off the step":     {request("gpu", "share.tranche.dev", 1, share("30", "300500Ki")), []string{"300500Ki", "1Mi"}},
-		"too little memory":       {request("gpu", "share.tranche.dev", 1, share("30", "255Mi")), []string{"255Mi", "256Mi"}},
-		"slots":                   {request("gpu", "share.tranche.dev", 1, amounts{"cores": "30", "memory": "4Gi", "slots": "2"}), []string{"slots"}},
-		"an unknown capacity":     {request("gpu", "share.tranche.dev", 1, amounts{"cores": "30", "memory": "4Gi", "core": "2"}), []string{"core"}},
-		"a share of nothing":      {request("gpu", "share.tranche.dev", 1, nil), []string{"card.tranche.dev"}},
-		"an offline share on top": {request("gpu", "offline.tranche.dev", 1, amounts{"cores": "10", "offlineCores": "20", "memory": "4Gi"}), []string{"cores: 0"}},
+		"130 cores":               {kube.Request("gpu", "share.tranche.dev", 1, kube.Share("130", "4Gi")), []string{"request gpu", "cores: 130", "one card has 100", "class card.tranche.dev with count"}},
+		"101 cores":               {kube.Request("gpu", "fixed.tranche.dev", 1, kube.Share("101", "4Gi")), []string{"cores: 101", "one card has 100"}},
+		"only memory":             {kube.Request("gpu", "share.tranche.dev", 1, kube.Amounts{"memory": "4Gi"}), []string{"gpu", "cores"}},
+		"only cores":              {kube.Request("gpu", "share.tranche.dev", 1, kube.Amounts{"cores": "30"}), []string{"gpu", "memory"}},
+		"a negative value":        {kube.Request("gpu", "share.tranche.dev", 1, kube.Share("-5", "4Gi")), []string{"-5", "0 to 100"}},
+		"half a percent":          {kube.Request("gpu", "share.tranche.dev", 1, kube.Share("500m", "4Gi")), []string{"500m"}},
+		"negative memory":         {kube.Request("gpu", "share.tranche.dev", 1, kube.Share("30", "-1Gi")), []string{"-1Gi", "256Mi"}},
+		"memory off the step":     {kube.Request("gpu", "share.tranche.dev", 1, kube.Share("30", "300500Ki")), []string{"300500Ki", "1Mi"}},
+		"too little memory":       {kube.Request("gpu", "share.tranche.dev", 1, kube.Share("30", "255Mi")), []string{"255Mi", "256Mi"}},
+		"slots":                   {kube.Request("gpu", "share.tranche.dev", 1, kube.Amounts{"cores": "30", "memory": "4Gi", "slots": "2"}), []string{"slots"}},
+		"an unknown capacity":     {kube.Request("gpu", "share.tranche.dev", 1, kube.Amounts{"cores": "30", "memory": "4Gi", "core": "2"}), []string{"core"}},
+		"a share of nothing":      {kube.Request("gpu", "share.tranche.dev", 1, nil), []string{"card.tranche.dev"}},
+		"an offline share on top": {kube.Request("gpu", "offline.tranche.dev", 1, kube.Amounts{"cores": "10", "offlineCores": "20", "memory": "4Gi"}), []string{"cores: 0"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			spec := resourceapi.ResourceClaimSpec{Devices: resourceapi.DeviceClaim{Requests: []resourceapi.DeviceRequest{tc.request}}}
@@ -57,7 +59,7 @@ func TestAClaimThatWasAdmittedCanStillBeChangedAndDeleted(t *testing.T) {
 	n := newTeam(t, "metadata")
 	claim, err := client.ResourceV1().ResourceClaims(n.name).Create(t.Context(), &resourceapi.ResourceClaim{
 		ObjectMeta: metav1.ObjectMeta{Name: "c"},
-		Spec:       resourceapi.ResourceClaimSpec{Devices: resourceapi.DeviceClaim{Requests: []resourceapi.DeviceRequest{request("gpu", "share.tranche.dev", 1, share("30", "4Gi"))}}},
+		Spec:       resourceapi.ResourceClaimSpec{Devices: resourceapi.DeviceClaim{Requests: []resourceapi.DeviceRequest{kube.Request("gpu", "share.tranche.dev", 1, kube.Share("30", "4Gi"))}}},
 	}, metav1.CreateOptions{})
 	require.NoError(t, err)
 	claim.Labels = map[string]string{"team": "a"}
@@ -66,7 +68,7 @@ func TestAClaimThatWasAdmittedCanStillBeChangedAndDeleted(t *testing.T) {
 }
 
 func TestTheDriverMayOnlyWhatItNeeds(t *testing.T) {
-	as := "--as=system:serviceaccount:" + system + ":" + daemonSet
+	as := "--as=system:serviceaccount:" + kube.System + ":" + kube.DaemonSet
 	for allowed, actions := range map[string][][]string{
 		"yes": {
 			{"list", "resourceslices"}, {"create", "resourceslices"}, {"get", "resourceclaims", "-A"}, {"create", "events.events.k8s.io", "-A"},
@@ -77,7 +79,7 @@ func TestTheDriverMayOnlyWhatItNeeds(t *testing.T) {
 		},
 	} {
 		for _, action := range actions {
-			out, _ := kubectl(t.Context(), append([]string{"auth", "can-i", as}, action...)...) //nolint:errcheck // "no" ends with status 1
+			out, _ := kube.Kubectl(t.Context(), append([]string{"auth", "can-i", as}, action...)...) //nolint:errcheck // "no" ends with status 1
 			require.Contains(t, out, allowed, "%v", action)
 		}
 	}
@@ -101,10 +103,10 @@ func TestANodeWritesOnlyItsOwnSlices(t *testing.T) {
 		slice *resourceapi.ResourceSlice
 		err   string
 	}{
-		"another node's slice":      {slice("foreign", "other", driverName, "other"), "other"},
+		"another node's slice":      {slice("foreign", "other", kube.Driver, "other"), "other"},
 		"another driver's slice":    {slice("driver", node, "gpu.example.com", node), "gpu.example.com"},
-		"a pool of another name":    {slice("pool", node, driverName, "other"), "pool"},
-		"the slice of its own node": {slice("own", node, driverName, node), ""},
+		"a pool of another name":    {slice("pool", node, kube.Driver, "other"), "pool"},
+		"the slice of its own node": {slice("own", node, kube.Driver, node), ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := impersonated.ResourceV1().ResourceSlices().Create(t.Context(), tc.slice, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})

@@ -5,7 +5,6 @@
 package e2e
 
 import (
-	"os"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -14,7 +13,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/tranche-dra/tranche/tests/kube"
 )
 
 // driverOf is a client with a token of the driver's pod on a node.
@@ -22,13 +22,13 @@ func driverOf(t *testing.T, node string) kubernetes.Interface {
 	t.Helper()
 	pod := driverPod(t)
 	require.Equal(t, node, pod.Spec.NodeName)
-	token, err := client.CoreV1().ServiceAccounts(system).CreateToken(t.Context(), pod.Spec.ServiceAccountName, &authenticationv1.TokenRequest{
+	token, err := client.CoreV1().ServiceAccounts(kube.System).CreateToken(t.Context(), pod.Spec.ServiceAccountName, &authenticationv1.TokenRequest{
 		Spec: authenticationv1.TokenRequestSpec{BoundObjectRef: &authenticationv1.BoundObjectReference{
 			APIVersion: "v1", Kind: "Pod", Name: pod.Name, UID: pod.UID,
 		}},
 	}, metav1.CreateOptions{})
 	require.NoError(t, err)
-	config, err := clientcmd.BuildConfigFromFlags("", os.Getenv("KUBECONFIG"))
+	config, err := kube.Config()
 	require.NoError(t, err)
 	config = rest.AnonymousClientConfig(config)
 	config.BearerToken = token.Status.Token
@@ -40,7 +40,7 @@ func driverOf(t *testing.T, node string) kubernetes.Interface {
 // driverPod is the one pod of the driver.
 func driverPod(t *testing.T) *corev1.Pod {
 	t.Helper()
-	pods, err := client.CoreV1().Pods(system).List(t.Context(), metav1.ListOptions{LabelSelector: "app.kubernetes.io/name=tranche-node"})
+	pods, err := client.CoreV1().Pods(kube.System).List(t.Context(), metav1.ListOptions{LabelSelector: kube.Selector})
 	require.NoError(t, err)
 	require.Len(t, pods.Items, 1)
 	return &pods.Items[0]

@@ -17,7 +17,11 @@ import (
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/watch"
+
+	"github.com/tranche-dra/tranche/tests/kube"
 )
 
 // driverPIDs are the processes of the driver on this node.
@@ -61,7 +65,7 @@ func slices(t *testing.T) time.Duration {
 		}
 		devices := 0
 		for _, s := range list.Items {
-			if s.Spec.Driver == driverName {
+			if s.Spec.Driver == kube.Driver {
 				devices += len(s.Spec.Devices)
 			}
 		}
@@ -73,10 +77,10 @@ func slices(t *testing.T) time.Duration {
 func TestADriverKilledInTheMiddleOfPreparesLosesAndLeaksNothing(t *testing.T) {
 	n := newTeam(t, "killed")
 	const pods = 12
-	n.template(t, "gpu", request("gpu", "share.tranche.dev", 1, share("10", "1Gi")))
+	n.template(t, "gpu", kube.Request("gpu", "share.tranche.dev", 1, kube.Share("10", "1Gi")))
 	for i := range pods {
-		pod := sleeper(fmt.Sprint("p", i))
-		use(pod, 0, "gpu", "gpu")
+		pod := kube.Sleeper(fmt.Sprint("p", i))
+		kube.Use(pod, 0, "gpu", "gpu")
 		n.create(t, pod)
 		if i%4 == 3 {
 			// Some claims are being prepared now, some are, some are not yet.
@@ -97,41 +101,59 @@ func TestADriverKilledInTheMiddleOfPreparesLosesAndLeaksNothing(t *testing.T) {
 	slices(t)
 }
 
+// away does something that has the slices deleted and returns for how long
+// there was none.
+func away(t *testing.T, do func()) time.Duration {
+	t.Helper()
+	slices(t)
+	watcher, err := client.ResourceV1().ResourceSlices().Watch(t.Context(), metav1.ListOptions{
+		FieldSelector: resourceapi.ResourceSliceSelectorDriver + "=" + kube.Driver,
+	})
+	require.NoError(t, err)
+	defer watcher.Stop()
+	do()
+	deadline := time.After(patience)
+	var deleted time.Time
+	for {
+		select {
+		case event := <-watcher.ResultChan():
+			switch {
+			case event.Type == watch.Deleted:
+				deleted = time.Now()
+			case event.Type == watch.Added && !deleted.IsZero():
+				slices(t)
+				return time.Since(deleted)
+			}
+		case <-deadline:
+			require.FailNow(t, "the slices are deleted and published again", "deleted at %v", deleted)
+		}
+	}
+}
+
 func TestKubeletRestarts(t *testing.T) {
 	n := newTeam(t, "kubelet")
-	n.pod(t, "before", request("gpu", "share.tranche.dev", 1, share("30", "4Gi")))
+	n.pod(t, "before", kube.Request("gpu", "share.tranche.dev", 1, kube.Share("30", "4Gi")))
 	n.ready(t, "before")
 	for i := range 10 {
-		ctl(t, "kill", "kubelet")
-		t.Logf("restart %d: slices complete %v after kubelet was", i+1, slices(t).Round(time.Millisecond))
+		t.Logf("restart %d: the slices were away for %v", i+1, away(t, func() { ctl(t, "kill", "kubelet") }).Round(time.Millisecond))
 	}
 	require.Len(t, n.shareFiles(t, "before", "main"), 1, "what ran goes on running")
-	n.pod(t, "after", request("gpu", "share.tranche.dev", 1, share("30", "4Gi")))
+	n.pod(t, "after", kube.Request("gpu", "share.tranche.dev", 1, kube.Share("30", "4Gi")))
 	n.ready(t, "before", "after")
 }
 
 func TestDeletedSlicesArePublishedAgain(t *testing.T) {
-	slices(t)
-	list, err := client.ResourceV1().ResourceSlices().List(t.Context(), metav1.ListOptions{})
-	require.NoError(t, err)
-	gone := map[string]bool{}
-	for _, s := range list.Items {
-		if s.Spec.Driver == driverName {
-			gone[s.Name] = true
-			require.NoError(t, client.ResourceV1().ResourceSlices().Delete(t.Context(), s.Name, metav1.DeleteOptions{}))
-		}
-	}
-	t.Logf("slices complete %v after they were deleted", slices(t).Round(time.Millisecond))
-	list, err = client.ResourceV1().ResourceSlices().List(t.Context(), metav1.ListOptions{})
-	require.NoError(t, err)
-	for _, s := range list.Items {
-		require.False(t, gone[s.Name], "%s is a new object", s.Name)
-	}
+	gap := away(t, func() {
+		require.NoError(t, client.ResourceV1().ResourceSlices().DeleteCollection(t.Context(), metav1.DeleteOptions{}, metav1.ListOptions{
+			FieldSelector: resourceapi.ResourceSliceSelectorDriver + "=" + kube.Driver,
+		}))
+	})
+	t.Logf("the slices were away for %v", gap.Round(time.Millisecond))
 }
 
 func TestAContainerRestartsAfterTheCDIDirectoryWasWiped(t *testing.T) {
 	n := newTeam(t, "wiped")
-	n.pod(t, "p", request("gpu", "share.tranche.dev", 1, share("30", "4Gi")))
+	n.pod(t, "p", kube.Request("gpu", "share.tranche.dev", 1, kube.Share("30", "4Gi")))
 	n.ready(t, "p")
 	specs := os.Getenv("TRANCHE_CLUSTER_CDI_DIR")
 	entries, err := os.ReadDir(specs)
@@ -178,7 +200,7 @@ func (n team) restart(t *testing.T, name string) {
 
 func TestTheAPIServerIsAwayForAMinute(t *testing.T) {
 	n := newTeam(t, "away")
-	n.pod(t, "p", request("gpu", "share.tranche.dev", 1, share("30", "4Gi")))
+	n.pod(t, "p", kube.Request("gpu", "share.tranche.dev", 1, kube.Share("30", "4Gi")))
 	n.ready(t, "p")
 	before := left(t)
 	ctl(t, "stop", "apiserver")
@@ -189,23 +211,23 @@ func TestTheAPIServerIsAwayForAMinute(t *testing.T) {
 	require.Equal(t, before, left(t), "nothing is lost meanwhile")
 	ctl(t, "start", "apiserver")
 	slices(t)
-	n.pod(t, "after", request("gpu", "share.tranche.dev", 1, share("30", "4Gi")))
+	n.pod(t, "after", kube.Request("gpu", "share.tranche.dev", 1, kube.Share("30", "4Gi")))
 	n.ready(t, "p", "after")
 }
 
 func TestRollingUpdatesLoseNoPod(t *testing.T) {
 	n := newTeam(t, "rolling")
-	n.template(t, "gpu", request("gpu", "share.tranche.dev", 1, share("10", "1Gi")))
+	n.template(t, "gpu", kube.Request("gpu", "share.tranche.dev", 1, kube.Share("10", "1Gi")))
 	ctx, stop := context.WithCancel(t.Context())
 	rolled := make(chan error, 1)
 	go func() {
 		defer stop()
 		for range 3 {
-			if out, err := kubectl(t.Context(), "-n", system, "rollout", "restart", "daemonset/"+daemonSet); err != nil {
+			if out, err := kube.Kubectl(t.Context(), "-n", kube.System, "rollout", "restart", "daemonset/"+kube.DaemonSet); err != nil {
 				rolled <- fmt.Errorf("%w: %s", err, out)
 				return
 			}
-			if out, err := kubectl(t.Context(), "-n", system, "rollout", "status", "daemonset/"+daemonSet, "--timeout=90s"); err != nil {
+			if out, err := kube.Kubectl(t.Context(), "-n", kube.System, "rollout", "status", "daemonset/"+kube.DaemonSet, "--timeout=90s"); err != nil {
 				rolled <- fmt.Errorf("%w: %s", err, out)
 				return
 			}
@@ -216,10 +238,10 @@ func TestRollingUpdatesLoseNoPod(t *testing.T) {
 	every := time.NewTicker(500 * time.Millisecond)
 	defer every.Stop()
 	for ctx.Err() == nil {
-		pod := sleeper(fmt.Sprint("p", len(names)))
+		pod := kube.Sleeper(fmt.Sprint("p", len(names)))
 		pod.Spec.RestartPolicy = corev1.RestartPolicyNever
 		pod.Spec.Containers[0].Command = []string{"/bin/busybox", "sh", "-c", "test -f /run/tranche/*/share.json && sleep 1"}
-		use(pod, 0, "gpu", "gpu")
+		kube.Use(pod, 0, "gpu", "gpu")
 		names = append(names, n.create(t, pod).Name)
 		select {
 		case <-every.C:

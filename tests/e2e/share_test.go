@@ -16,23 +16,14 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/tranche-dra/tranche/cdi"
-)
 
-func requirements(of amounts) *resourceapi.CapacityRequirements {
-	if of == nil {
-		return nil
-	}
-	requests := map[resourceapi.QualifiedName]resource.Quantity{}
-	for name, amount := range of {
-		requests[name] = resource.MustParse(amount)
-	}
-	return &resourceapi.CapacityRequirements{Requests: requests}
-}
+	"github.com/tranche-dra/tranche/tests/kube"
+)
 
 // consumed checks what the scheduler granted.
 func consumed(t *testing.T, result resourceapi.DeviceRequestAllocationResult, cores, memory string) {
 	t.Helper()
-	for name, want := range share(cores, memory) {
+	for name, want := range kube.Share(cores, memory) {
 		got := result.ConsumedCapacity[name]
 		require.Zero(t, got.Cmp(resource.MustParse(want)), "%s: %s, not %s", name, got.String(), want)
 	}
@@ -41,10 +32,10 @@ func consumed(t *testing.T, result resourceapi.DeviceRequestAllocationResult, co
 func TestThreePodsShareACardAndTheFourthGoesToTheOther(t *testing.T) {
 	n := newTeam(t, "three-and-one")
 	for i, cores := range []string{"30", "30", "40"} {
-		n.pod(t, fmt.Sprint("p", i), request("gpu", "share.tranche.dev", 1, share(cores, "4Gi")))
+		n.pod(t, fmt.Sprint("p", i), kube.Request("gpu", "share.tranche.dev", 1, kube.Share(cores, "4Gi")))
 		n.ready(t, fmt.Sprint("p", i))
 	}
-	n.pod(t, "p3", request("gpu", "share.tranche.dev", 1, share("30", "4Gi")))
+	n.pod(t, "p3", kube.Request("gpu", "share.tranche.dev", 1, kube.Share("30", "4Gi")))
 	n.ready(t, "p3")
 	require.Equal(t, n.card(t, "p0"), n.card(t, "p1"))
 	require.Equal(t, n.card(t, "p0"), n.card(t, "p2"))
@@ -63,41 +54,41 @@ func TestThreePodsShareACardAndTheFourthGoesToTheOther(t *testing.T) {
 		require.Equal(t, string(*n.results(t, pod)[0].ShareID), doc.ShareID)
 	}
 	out := n.inside(t, "p0", "main", "touch /run/tranche/*/share.json /run/tranche/*/x 2>&1; true")
-	require.Contains(t, out, "Read-only file system")
+	require.Contains(t, out, "Read-only file kube.System")
 }
 
 func TestThe17thShareOfACardWaits(t *testing.T) {
 	n := newTeam(t, "seventeen")
 	// The other card is taken whole, so that there is one card to share.
-	n.pod(t, "whole", request("gpu", "card.tranche.dev", 1, nil))
+	n.pod(t, "whole", kube.Request("gpu", "card.tranche.dev", 1, nil))
 	n.ready(t, "whole")
 	for i := range 16 {
-		n.pod(t, fmt.Sprint("p", i), request("gpu", "besteffort.tranche.dev", 1, share("1", "256Mi")))
+		n.pod(t, fmt.Sprint("p", i), kube.Request("gpu", "besteffort.tranche.dev", 1, kube.Share("1", "256Mi")))
 	}
 	for i := range 16 {
 		n.ready(t, fmt.Sprint("p", i))
 	}
-	n.pod(t, "p16", request("gpu", "besteffort.tranche.dev", 1, share("1", "256Mi")))
+	n.pod(t, "p16", kube.Request("gpu", "besteffort.tranche.dev", 1, kube.Share("1", "256Mi")))
 	n.waits(t, "p16")
 	n.delete(t, "p3")
 	n.ready(t, "p16")
 }
 
 func TestACardIsFullWhenEitherMemoryOrComputeIs(t *testing.T) {
-	for name, tc := range map[string]struct{ filler, more, fits amounts }{
-		"memory-first":  {share("10", "20Gi"), share("10", "5Gi"), share("80", "4Gi")},
-		"compute-first": {share("90", "1Gi"), share("20", "1Gi"), share("10", "20Gi")},
+	for name, tc := range map[string]struct{ filler, more, fits kube.Amounts }{
+		"memory-first":  {kube.Share("10", "20Gi"), kube.Share("10", "5Gi"), kube.Share("80", "4Gi")},
+		"compute-first": {kube.Share("90", "1Gi"), kube.Share("20", "1Gi"), kube.Share("10", "20Gi")},
 	} {
 		t.Run(name, func(t *testing.T) {
 			n := newTeam(t, name)
 			for i := range cards {
-				n.pod(t, fmt.Sprint("filler", i), request("gpu", "share.tranche.dev", 1, tc.filler))
+				n.pod(t, fmt.Sprint("filler", i), kube.Request("gpu", "share.tranche.dev", 1, tc.filler))
 				n.ready(t, fmt.Sprint("filler", i))
 			}
 			require.NotEqual(t, n.card(t, "filler0"), n.card(t, "filler1"))
-			n.pod(t, "more", request("gpu", "share.tranche.dev", 1, tc.more))
+			n.pod(t, "more", kube.Request("gpu", "share.tranche.dev", 1, tc.more))
 			n.waits(t, "more")
-			n.pod(t, "fits", request("gpu", "share.tranche.dev", 1, tc.fits))
+			n.pod(t, "fits", kube.Request("gpu", "share.tranche.dev", 1, tc.fits))
 			n.ready(t, "fits")
 		})
 	}
@@ -105,7 +96,7 @@ func TestACardIsFullWhenEitherMemoryOrComputeIs(t *testing.T) {
 
 func TestCountTwoGivesTheSameShareOfTwoCards(t *testing.T) {
 	n := newTeam(t, "count-two")
-	n.pod(t, "p", request("gpu", "share.tranche.dev", 2, share("25", "4Gi")))
+	n.pod(t, "p", kube.Request("gpu", "share.tranche.dev", 2, kube.Share("25", "4Gi")))
 	n.ready(t, "p")
 	results := n.results(t, "p")
 	require.Len(t, results, 2)
@@ -119,13 +110,13 @@ func TestCountTwoGivesTheSameShareOfTwoCards(t *testing.T) {
 func TestAnEmptyRequestTakesAWholeCardAndNobodyJoins(t *testing.T) {
 	n := newTeam(t, "whole")
 	for i := range cards {
-		n.pod(t, fmt.Sprint("whole", i), request("gpu", "card.tranche.dev", 1, nil))
+		n.pod(t, fmt.Sprint("whole", i), kube.Request("gpu", "card.tranche.dev", 1, nil))
 		n.ready(t, fmt.Sprint("whole", i))
 		consumed(t, n.results(t, fmt.Sprint("whole", i))[0], "100", "24Gi")
 	}
-	n.pod(t, "joins", request("gpu", "besteffort.tranche.dev", 1, share("0", "256Mi")))
+	n.pod(t, "joins", kube.Request("gpu", "besteffort.tranche.dev", 1, kube.Share("0", "256Mi")))
 	n.waits(t, "joins")
-	n.pod(t, "third", request("gpu", "card.tranche.dev", 1, nil))
+	n.pod(t, "third", kube.Request("gpu", "card.tranche.dev", 1, nil))
 	n.waits(t, "third")
 	n.delete(t, "whole0")
 	n.ready(t, "joins")
@@ -134,11 +125,11 @@ func TestAnEmptyRequestTakesAWholeCardAndNobodyJoins(t *testing.T) {
 
 func TestTwoContainersOnOneClaimSeeTheSameShare(t *testing.T) {
 	n := newTeam(t, "one-claim")
-	n.template(t, "gpu", request("gpu", "share.tranche.dev", 1, share("30", "4Gi")))
-	pod := sleeper("p")
+	n.template(t, "gpu", kube.Request("gpu", "share.tranche.dev", 1, kube.Share("30", "4Gi")))
+	pod := kube.Sleeper("p")
 	second := pod.Spec.Containers[0].DeepCopy()
 	second.Name = "second"
-	use(pod, 0, "gpu", "gpu")
+	kube.Use(pod, 0, "gpu", "gpu")
 	second.Resources = *pod.Spec.Containers[0].Resources.DeepCopy()
 	pod.Spec.Containers = append(pod.Spec.Containers, *second)
 	n.create(t, pod)
@@ -149,11 +140,11 @@ func TestTwoContainersOnOneClaimSeeTheSameShare(t *testing.T) {
 
 func TestTwoClaimsInOneContainerAreTwoShares(t *testing.T) {
 	n := newTeam(t, "two-claims")
-	n.template(t, "a", request("gpu", "share.tranche.dev", 1, share("30", "4Gi")))
-	n.template(t, "b", request("gpu", "fixed.tranche.dev", 1, share("20", "2Gi")))
-	pod := sleeper("p")
-	use(pod, 0, "a", "a")
-	use(pod, 0, "b", "b")
+	n.template(t, "a", kube.Request("gpu", "share.tranche.dev", 1, kube.Share("30", "4Gi")))
+	n.template(t, "b", kube.Request("gpu", "fixed.tranche.dev", 1, kube.Share("20", "2Gi")))
+	pod := kube.Sleeper("p")
+	kube.Use(pod, 0, "a", "a")
+	kube.Use(pod, 0, "b", "b")
 	n.create(t, pod)
 	n.ready(t, "p")
 	require.Len(t, n.shareFiles(t, "p", "main"), 2)
@@ -166,12 +157,12 @@ func TestTwoPodsShareOneClaim(t *testing.T) {
 	n := newTeam(t, "shared-claim")
 	_, err := client.ResourceV1().ResourceClaims(n.name).Create(t.Context(), &resourceapi.ResourceClaim{
 		ObjectMeta: metav1.ObjectMeta{Name: "shared"},
-		Spec:       resourceapi.ResourceClaimSpec{Devices: resourceapi.DeviceClaim{Requests: []resourceapi.DeviceRequest{request("gpu", "share.tranche.dev", 1, share("30", "4Gi"))}}},
+		Spec:       resourceapi.ResourceClaimSpec{Devices: resourceapi.DeviceClaim{Requests: []resourceapi.DeviceRequest{kube.Request("gpu", "share.tranche.dev", 1, kube.Share("30", "4Gi"))}}},
 	}, metav1.CreateOptions{})
 	require.NoError(t, err)
 	shared := "shared"
 	for _, name := range []string{"a", "b"} {
-		pod := sleeper(name)
+		pod := kube.Sleeper(name)
 		pod.Spec.ResourceClaims = []corev1.PodResourceClaim{{Name: "gpu", ResourceClaimName: &shared}}
 		pod.Spec.Containers[0].Resources.Claims = []corev1.ResourceClaim{{Name: "gpu"}}
 		n.create(t, pod)
@@ -186,10 +177,10 @@ func TestTwoPodsShareOneClaim(t *testing.T) {
 func TestTheSameCardTwiceInOneClaim(t *testing.T) {
 	n := newTeam(t, "same-card")
 	n.template(t, "gpu",
-		request("a", "share.tranche.dev", 1, share("30", "4Gi")),
-		request("b", "offline.tranche.dev", 1, amounts{"cores": "0", "offlineCores": "40", "memory": "2Gi"}))
-	pod := sleeper("p")
-	use(pod, 0, "gpu", "gpu")
+		kube.Request("a", "share.tranche.dev", 1, kube.Share("30", "4Gi")),
+		kube.Request("b", "offline.tranche.dev", 1, kube.Amounts{"cores": "0", "offlineCores": "40", "memory": "2Gi"}))
+	pod := kube.Sleeper("p")
+	kube.Use(pod, 0, "gpu", "gpu")
 	n.create(t, pod)
 	n.ready(t, "p")
 	results := n.results(t, "p")
@@ -202,7 +193,7 @@ func TestTheSameCardTwiceInOneClaim(t *testing.T) {
 
 func TestAPlainPodWithALimitGetsAWholeCard(t *testing.T) {
 	n := newTeam(t, "plain")
-	pod := sleeper("p")
+	pod := kube.Sleeper("p")
 	pod.Spec.Containers[0].Resources.Limits = corev1.ResourceList{"tranche.dev/gpu": resource.MustParse("1")}
 	n.create(t, pod)
 	n.ready(t, "p")
@@ -214,15 +205,15 @@ func TestAPlainPodWithALimitGetsAWholeCard(t *testing.T) {
 
 func TestAFinishedPodGivesItsShareBack(t *testing.T) {
 	n := newTeam(t, "finished")
-	n.template(t, "big", request("gpu", "share.tranche.dev", 2, share("100", "20Gi")))
-	job := sleeper("job")
-	use(job, 0, "gpu", "big")
+	n.template(t, "big", kube.Request("gpu", "share.tranche.dev", 2, kube.Share("100", "20Gi")))
+	job := kube.Sleeper("job")
+	kube.Use(job, 0, "gpu", "big")
 	job.Spec.RestartPolicy = corev1.RestartPolicyNever
 	job.Spec.Containers[0].Command = []string{"/bin/busybox", "sleep", "2"}
 	n.create(t, job)
 	n.ready(t, "job")
-	next := sleeper("next")
-	use(next, 0, "gpu", "big")
+	next := kube.Sleeper("next")
+	kube.Use(next, 0, "gpu", "big")
 	n.create(t, next)
 	n.waits(t, "next")
 	n.ready(t, "next")
@@ -236,10 +227,10 @@ func TestAFinishedPodGivesItsShareBack(t *testing.T) {
 func TestLongNames(t *testing.T) {
 	label := strings.Repeat("a123456789", 6) + "abc"
 	n := newTeam(t, label)
-	n.pod(t, label, request(label, "share.tranche.dev", 1, share("30", "4Gi")))
-	pod := sleeper("")
+	n.pod(t, label, kube.Request(label, "share.tranche.dev", 1, kube.Share("30", "4Gi")))
+	pod := kube.Sleeper("")
 	pod.GenerateName = strings.Repeat("b123456789", 14) + "-"
-	use(pod, 0, "gpu", label)
+	kube.Use(pod, 0, "gpu", label)
 	generated := n.create(t, pod).Name
 	n.ready(t, label, generated)
 	require.Len(t, n.shareFiles(t, label, "main"), 1)

@@ -6,10 +6,8 @@ package e2e
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -20,15 +18,13 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/tranche-dra/tranche/tests/kube"
 )
 
 const (
-	driverName = "gpu.tranche.dev"
-	system     = "tranche-system"
-	daemonSet  = "tranche-node"
-	stateDir   = "/var/lib/tranche"
-	cards      = 2
+	stateDir = "/var/lib/tranche"
+	cards    = 2
 	// patience is the deadline of every wait: generous, for it only ends runs
 	// that have failed.
 	patience = 90 * time.Second
@@ -46,55 +42,22 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-func setUp() error {
-	if os.Getenv("TRANCHE_CLUSTER_SOCKET") == "" {
-		return errors.New("run by 'make test-e2e': these tests need the cluster of tests/cluster around them")
-	}
-	config, err := clientcmd.BuildConfigFromFlags("", os.Getenv("KUBECONFIG"))
-	if err != nil {
-		return err
-	}
-	config.QPS, config.Burst = 200, 400
-	if client, err = kubernetes.NewForConfig(config); err != nil {
+func setUp() (err error) {
+	if client, err = kube.Connect(); err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
 	defer cancel()
-	root, err := repository()
-	if err != nil {
+	if err := kube.Install(ctx); err != nil {
 		return err
 	}
-	if out, err := kubectl(ctx, "apply", "-k", filepath.Join(root, "demo", "clusters", "local")); err != nil {
-		return fmt.Errorf("install the driver: %w: %s", err, out)
-	}
-	if out, err := kubectl(ctx, "-n", system, "rollout", "status", "daemonset/"+daemonSet, "--timeout=120s"); err != nil {
-		logs, _ := kubectl(ctx, "-n", system, "describe", "pods") //nolint:errcheck // the first error counts
-		return fmt.Errorf("wait for the driver: %w: %s\n%s", err, out, logs)
-	}
-	return nil
-}
-
-// repository is the root of the working copy.
-func repository() (string, error) {
-	dir, err := os.Getwd()
-	for ; err == nil && dir != "/"; dir = filepath.Dir(dir) {
-		if _, err := os.Stat(filepath.Join(dir, "deviceclasses")); err == nil {
-			return dir, nil
-		}
-	}
-	return "", errors.New("find the repository: run inside of it")
-}
-
-func kubectl(ctx context.Context, args ...string) (string, error) {
-	out, err := exec.CommandContext(ctx, "kubectl", args...).CombinedOutput() //nolint:gosec // the tests' own arguments
-	return strings.TrimSpace(string(out)), err
+	return kube.WaitForDriver(ctx)
 }
 
 // ctl stops, starts, restarts or kills a component of the cluster.
 func ctl(t *testing.T, verb, component string) {
 	t.Helper()
-	out, err := exec.CommandContext(t.Context(), os.Getenv("TRANCHE_CLUSTER_CTL"), "ctl", verb, component).CombinedOutput() //nolint:gosec // set by the cluster
-	require.NoError(t, err, "%s %s: %s", verb, component, out)
+	require.NoError(t, kube.Control(t.Context(), verb, component))
 }
 
 // team is a namespace of one test.
@@ -145,10 +108,10 @@ func (n team) explain(t *testing.T) {
 	for _, args := range [][]string{
 		{"-n", n.name, "get", "pods,resourceclaims", "-o", "wide"},
 		{"-n", n.name, "get", "events", "--sort-by=.lastTimestamp"},
-		{"-n", system, "get", "pods,events"},
-		{"-n", system, "logs", "-l", "app.kubernetes.io/name=tranche-node", "--tail=40"},
+		{"-n", kube.System, "get", "pods,events"},
+		{"-n", kube.System, "logs", "-l", kube.Selector, "--tail=40"},
 	} {
-		out, _ := kubectl(ctx, args...) //nolint:errcheck // best effort, after a failure
+		out, _ := kube.Kubectl(ctx, args...) //nolint:errcheck // best effort, after a failure
 		t.Logf("kubectl %s\n%s", strings.Join(args, " "), out)
 	}
 }
@@ -174,34 +137,19 @@ func requireCleanNode(t *testing.T) {
 	require.Empty(t, left(t))
 }
 
-// amounts of a request; nil for none.
-type amounts map[resourceapi.QualifiedName]string
-
-func share(cores, memory string) amounts { return amounts{"cores": cores, "memory": memory} }
-
-// request is one request of a claim.
-func request(name, class string, count int64, of amounts) resourceapi.DeviceRequest {
-	return resourceapi.DeviceRequest{Name: name, Exactly: &resourceapi.ExactDeviceRequest{
-		DeviceClassName: class, Count: count, AllocationMode: resourceapi.DeviceAllocationModeExactCount, Capacity: requirements(of),
-	}}
-}
-
 // pod makes a pod whose only container uses one claim, made from a template
 // with the requests.
 func (n team) pod(t *testing.T, name string, requests ...resourceapi.DeviceRequest) *corev1.Pod {
 	t.Helper()
 	n.template(t, name, requests...)
-	pod := sleeper(name)
-	use(pod, 0, "gpu", name)
+	pod := kube.Sleeper(name)
+	kube.Use(pod, 0, "gpu", name)
 	return n.create(t, pod)
 }
 
 func (n team) template(t *testing.T, name string, requests ...resourceapi.DeviceRequest) {
 	t.Helper()
-	_, err := client.ResourceV1().ResourceClaimTemplates(n.name).Create(t.Context(), &resourceapi.ResourceClaimTemplate{
-		ObjectMeta: metav1.ObjectMeta{Name: name},
-		Spec:       resourceapi.ResourceClaimTemplateSpec{Spec: resourceapi.ResourceClaimSpec{Devices: resourceapi.DeviceClaim{Requests: requests}}},
-	}, metav1.CreateOptions{})
+	_, err := client.ResourceV1().ResourceClaimTemplates(n.name).Create(t.Context(), kube.Template(name, requests...), metav1.CreateOptions{})
 	require.NoError(t, err)
 }
 
@@ -212,43 +160,13 @@ func (n team) create(t *testing.T, pod *corev1.Pod) *corev1.Pod {
 	return created
 }
 
-// sleeper is a pod with one container that waits, and ends at once when told.
-func sleeper(name string) *corev1.Pod {
-	grace := int64(0)
-	return &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Name: name},
-		Spec: corev1.PodSpec{
-			RestartPolicy: corev1.RestartPolicyAlways, TerminationGracePeriodSeconds: &grace,
-			Containers: []corev1.Container{{
-				Name: "main", Image: "localhost/tranche/busybox:dev", ImagePullPolicy: corev1.PullNever,
-				Command: []string{"/bin/busybox", "sleep", "3600"},
-			}},
-		},
-	}
-}
-
-// use gives a container of the pod a claim that is made from a template.
-func use(pod *corev1.Pod, container int, claim, template string) {
-	pod.Spec.ResourceClaims = append(pod.Spec.ResourceClaims, corev1.PodResourceClaim{Name: claim, ResourceClaimTemplateName: &template})
-	resources := &pod.Spec.Containers[container].Resources
-	resources.Claims = append(resources.Claims, corev1.ResourceClaim{Name: claim})
-}
-
 // ready waits until the pods are ready.
 func (n team) ready(t *testing.T, names ...string) {
 	t.Helper()
 	for _, name := range names {
 		require.Eventually(t, func() bool {
 			pod, err := client.CoreV1().Pods(n.name).Get(t.Context(), name, metav1.GetOptions{})
-			if err != nil {
-				return false
-			}
-			for _, c := range pod.Status.Conditions {
-				if c.Type == corev1.PodReady {
-					return c.Status == corev1.ConditionTrue
-				}
-			}
-			return false
+			return err == nil && kube.Condition(pod, corev1.PodReady).Status == corev1.ConditionTrue
 		}, patience, tick, "pod %s is ready", name)
 	}
 }
@@ -262,13 +180,9 @@ func (n team) waits(t *testing.T, name string) {
 		if err != nil {
 			return false
 		}
-		for _, c := range pod.Status.Conditions {
-			if c.Type == corev1.PodScheduled {
-				message = c.Message
-				return c.Status == corev1.ConditionFalse
-			}
-		}
-		return false
+		scheduled := kube.Condition(pod, corev1.PodScheduled)
+		message = scheduled.Message
+		return scheduled.Status == corev1.ConditionFalse
 	}, patience, tick, "pod %s is waiting", name)
 	require.Contains(t, message, "cannot allocate all claims")
 }
@@ -317,11 +231,16 @@ func (n team) card(t *testing.T, pod string) string {
 	return results[0].Device
 }
 
-// inside runs a shell command in a container.
+// inside runs a shell command in a container. It is tried again for as long as
+// kubelet does not know the pod, which is so for a moment after its restart.
 func (n team) inside(t *testing.T, pod, container, command string) string {
 	t.Helper()
-	out, err := kubectl(t.Context(), "-n", n.name, "exec", pod, "-c", container, "--", "/bin/busybox", "sh", "-c", command)
-	require.NoError(t, err, "%s", out)
+	var out string
+	require.Eventually(t, func() bool {
+		var err error
+		out, err = kube.Kubectl(t.Context(), "-n", n.name, "exec", pod, "-c", container, "--", "/bin/busybox", "sh", "-c", command)
+		return err == nil
+	}, patience, tick, "run %s in pod %s", command, pod)
 	return out
 }
 
