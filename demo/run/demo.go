@@ -22,8 +22,22 @@ const (
 
 	localCluster = "demo/clusters/local"
 	threePods    = "demo/examples/three-pods-one-card"
-	fourthPod    = "demo/examples/two-containers-one-claim"
+	// oneOfThree prints what it is told of its share.
+	oneOfThree = "part-a"
+	fourthPod  = "demo/examples/two-containers-one-claim"
 )
+
+// whatToTry begins where the story ends: card 0 is full but for some memory, card
+// 1 has one pod.
+const whatToTry = `Try next:
+  kubectl apply -f demo/examples/notebook     asks for memory only, and finds it on card 0
+  kubectl apply -f demo/examples/whole-card   wants a card for itself, and waits
+  kubectl delete pod pair                     ... until card 1 is empty
+  %s show                         who holds what now
+  kubectl get resourceslices -o yaml          the cards as they are published
+  kubectl get resourceclaims -o yaml          the shares as they were granted
+  kubectl -n tranche-system logs ds/tranche-node
+More examples are in demo/examples. Leave the shell, and the cluster goes with it.`
 
 // errPlacement says that pods run on other cards than they ought to.
 var errPlacement = errors.New("pods are not where they belong")
@@ -38,6 +52,8 @@ type demo struct {
 	patience time.Duration
 	// keep is set where the cluster outlives the story.
 	keep bool
+	// program is how a reader calls this one.
+	program string
 }
 
 func (d *demo) run(ctx context.Context) error {
@@ -48,12 +64,16 @@ func (d *demo) run(ctx context.Context) error {
 	if err := d.share(ctx); err != nil {
 		return err
 	}
+	if err := d.tell(ctx); err != nil {
+		return err
+	}
 	if err := d.refuse(ctx); err != nil {
 		return err
 	}
 	d.say.line("\nDone in %s.", d.say.total())
 	if d.keep {
-		d.say.line("%s", whatToTry)
+		d.say.line("")
+		d.say.line(whatToTry, d.program)
 	}
 	return nil
 }
@@ -100,12 +120,30 @@ func (d *demo) share(ctx context.Context) error {
 	}
 	d.say.line("   It is on card %s, since card %s is full.", second.name, first.name)
 
-	d.say.head("See which pod holds what on which card.", "")
-	if err := d.showShares(ctx); err != nil {
+	d.say.head("See which pod holds what on which card.", d.program+" show")
+	snapshot, err := d.look(ctx)
+	if err != nil {
 		return err
 	}
-	d.say.line("")
-	return d.showCards(ctx)
+	return d.table(snapshot.WriteTables)
+}
+
+// tell shows what a container is told of its share.
+func (d *demo) tell(ctx context.Context) error {
+	d.say.head("See what a container is told of its share.", "kubectl logs "+oneOfThree)
+	var said []byte
+	err := d.await(ctx, "pod "+oneOfThree+" to say what it holds", func(ctx context.Context) (string, error) {
+		var err error
+		if said, err = d.kubectl(ctx, "logs", oneOfThree); err == nil && len(said) == 0 {
+			return "it has said nothing", nil
+		}
+		return "", err
+	})
+	if err != nil {
+		return err
+	}
+	d.say.block(string(said))
+	return nil
 }
 
 // start applies an example and waits until its pods run.
@@ -134,14 +172,3 @@ func names(pods []types.NamespacedName) string {
 	slices.Sort(words)
 	return strings.Join(words, ", ")
 }
-
-const whatToTry = `
-What to try now:
-  kubectl get resourceslices -o yaml          the cards as they are published
-  kubectl get resourceclaims -A               the shares that pods hold
-  kubectl apply -f demo/examples/whole-card   a pod with a card of its own: it waits until one is empty
-  kubectl delete -f ` + threePods + `
-                                              and it runs
-  kubectl logs -n tranche-system ds/tranche-node
-  demo/examples/README.md                     more to apply
-Leave the shell, and the cluster is gone without a trace.`

@@ -15,6 +15,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
 )
 
 var update = flag.Bool("update", false, "write the golden files")
@@ -33,6 +34,7 @@ func newDemo(w *world) (*demo, *bytes.Buffer) {
 	var said bytes.Buffer
 	return &demo{
 		client: w.client, kubectl: w.kubectl, say: newNarrator(&said, clock()), patience: time.Minute,
+		program: "build/bin/demo",
 	}, &said
 }
 
@@ -46,7 +48,7 @@ func TestTheStory(t *testing.T) {
 			d.keep = keep
 			require.NoError(t, d.run(t.Context()))
 			golden(t, name+".golden.txt", said.Bytes())
-			require.Equal(t, []string{"apply -k " + localCluster, "apply -f " + threePods + " -o json", "apply -f " + fourthPod + " -o json"}, w.calls)
+			require.Equal(t, []string{"apply -k " + localCluster, "apply -f " + threePods + " -o json", "apply -f " + fourthPod + " -o json", "logs part-a", "logs part-a"}, w.calls)
 		})
 	}
 }
@@ -86,6 +88,10 @@ func TestWhatStopsTheStory(t *testing.T) {
 			change: func(w *world) { delete(w.places, "b") },
 			is:     errPlacement, says: []string{"default/b", "it holds no share"},
 		},
+		"a container is told nothing": {
+			change: func(w *world) { w.silent = true },
+			says:   []string{"wait for pod part-a to say what it holds: not within", "it has said nothing"},
+		},
 		"nobody refuses the wrong claim": {
 			change: func(w *world) { w.refuses = false },
 			says:   []string{"wait for a wrong claim to be refused: not within", "the API server accepts it"},
@@ -108,6 +114,30 @@ func TestWhatStopsTheStory(t *testing.T) {
 			}
 		})
 	}
+}
+
+func TestShow(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.install(t.Context())
+	w.pods(t.Context(), "a", "d")
+	for name, args := range map[string][]string{"show.golden.txt": {"show"}, "show.golden.json": {"show", "--json"}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var out bytes.Buffer
+			cmd := newCommand("", func(string) (kubernetes.Interface, error) { return w.client, nil })
+			cmd.SetArgs(args)
+			cmd.SetOut(&out)
+			require.NoError(t, cmd.ExecuteContext(t.Context()))
+			golden(t, name, out.Bytes())
+		})
+	}
+	t.Run("a cluster that cannot be reached is an error", func(t *testing.T) {
+		t.Parallel()
+		cmd := newCommand(filepath.Join(t.TempDir(), "none"), connect)
+		cmd.SetArgs([]string{"show"})
+		require.ErrorIs(t, cmd.ExecuteContext(t.Context()), os.ErrNotExist)
+	})
 }
 
 func TestAwait(t *testing.T) {

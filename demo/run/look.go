@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"io"
 	"strconv"
 	"strings"
 
@@ -13,21 +14,24 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
 
 	"github.com/tranche-dra/tranche/pkg/view"
 )
 
+func (d *demo) look(ctx context.Context) (view.Snapshot, error) { return look(ctx, d.client) }
+
 // look asks the API server for what the view is made of.
-func (d *demo) look(ctx context.Context) (view.Snapshot, error) {
-	slices, err := d.client.ResourceV1().ResourceSlices().List(ctx, metav1.ListOptions{})
+func look(ctx context.Context, client kubernetes.Interface) (view.Snapshot, error) {
+	slices, err := client.ResourceV1().ResourceSlices().List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return view.Snapshot{}, fmt.Errorf("list slices: %w", err)
 	}
-	claims, err := d.client.ResourceV1().ResourceClaims(metav1.NamespaceAll).List(ctx, metav1.ListOptions{})
+	claims, err := client.ResourceV1().ResourceClaims(metav1.NamespaceAll).List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return view.Snapshot{}, fmt.Errorf("list claims: %w", err)
 	}
-	pods, err := d.client.CoreV1().Pods(metav1.NamespaceAll).List(ctx, metav1.ListOptions{})
+	pods, err := client.CoreV1().Pods(metav1.NamespaceAll).List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return view.Snapshot{}, fmt.Errorf("list pods: %w", err)
 	}
@@ -39,24 +43,16 @@ func (d *demo) showCards(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	var table bytes.Buffer
-	if err := snapshot.WriteCards(&table); err != nil {
-		return err
-	}
-	d.say.block(table.String())
-	return nil
+	return d.table(snapshot.WriteCards)
 }
 
-func (d *demo) showShares(ctx context.Context) error {
-	snapshot, err := d.look(ctx)
-	if err != nil {
+// table prints what write writes, set in.
+func (d *demo) table(write func(io.Writer) error) error {
+	var text bytes.Buffer
+	if err := write(&text); err != nil {
 		return err
 	}
-	var table bytes.Buffer
-	if err := snapshot.WriteShares(&table); err != nil {
-		return err
-	}
-	d.say.block(table.String())
+	d.say.block(text.String())
 	return nil
 }
 

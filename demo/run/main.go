@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -26,17 +27,19 @@ func start() int {
 	// Warnings of the client library would be scattered over the story.
 	klog.SetOutput(io.Discard)
 	klog.LogToStderr(false)
-	if err := newCommand(os.Getenv("KUBECONFIG")).ExecuteContext(ctx); err != nil {
+	if err := newCommand(os.Getenv("KUBECONFIG"), connect).ExecuteContext(ctx); err != nil {
 		fmt.Fprintf(os.Stderr, "\ndemo: %v\n", err)
 		return 1
 	}
 	return 0
 }
 
-func newCommand(kubeconfig string) *cobra.Command {
+// connector reaches the API server that a kubeconfig names.
+type connector func(kubeconfig string) (kubernetes.Interface, error)
+
+func newCommand(kubeconfig string, connect connector) *cobra.Command {
+	d := demo{program: program()}
 	var directory string
-	var patience time.Duration
-	var keep bool
 	cmd := &cobra.Command{
 		Use:   "demo",
 		Short: "Share simulated cards among pods and show who got what",
@@ -44,26 +47,63 @@ func newCommand(kubeconfig string) *cobra.Command {
 		// An error here is about the cluster, not about the command line.
 		SilenceUsage: true, SilenceErrors: true,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			client, err := connect(kubeconfig)
-			if err != nil {
+			var err error
+			if d.client, err = connect(kubeconfig); err != nil {
 				return err
 			}
-			d := demo{
-				client:   client,
-				kubectl:  kubectl{dir: directory, program: "kubectl"}.run,
-				say:      newNarrator(cmd.OutOrStdout(), time.Now),
-				patience: patience,
-				keep:     keep,
-			}
+			d.kubectl = kubectl{dir: directory, program: "kubectl"}.run
+			d.say = newNarrator(cmd.OutOrStdout(), time.Now)
 			return d.run(cmd.Context())
 		},
 	}
+	cmd.PersistentFlags().StringVar(&kubeconfig, "kubeconfig", kubeconfig, "`file` to reach the API server with")
 	flags := cmd.Flags()
-	flags.StringVar(&kubeconfig, "kubeconfig", kubeconfig, "`file` to reach the API server with")
 	flags.StringVar(&directory, "directory", ".", "root of the repository")
-	flags.DurationVar(&patience, "patience", 2*time.Minute, "how long each single wait may take")
-	flags.BoolVar(&keep, "keep", false, "the cluster stays: end with what to try in it")
+	flags.DurationVar(&d.patience, "patience", 2*time.Minute, "how long each single wait may take")
+	flags.BoolVar(&d.keep, "keep", false, "the cluster stays: end with what to try in it")
+	cmd.AddCommand(newShow(&kubeconfig, connect))
 	return cmd
+}
+
+func newShow(kubeconfig *string, connect connector) *cobra.Command {
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "show",
+		Short: "Show which pod holds what on which card",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			client, err := connect(*kubeconfig)
+			if err != nil {
+				return err
+			}
+			snapshot, err := look(cmd.Context(), client)
+			if err != nil {
+				return err
+			}
+			if asJSON {
+				return snapshot.WriteJSON(cmd.OutOrStdout())
+			}
+			return snapshot.WriteTables(cmd.OutOrStdout())
+		},
+	}
+	cmd.Flags().BoolVar(&asJSON, "json", false, "for programs")
+	return cmd
+}
+
+// program is how to call this program from the working directory.
+func program() string {
+	executable, err := os.Executable()
+	if err != nil {
+		return "demo"
+	}
+	directory, err := os.Getwd()
+	if err != nil {
+		return executable
+	}
+	if short, err := filepath.Rel(directory, executable); err == nil && filepath.IsLocal(short) {
+		return short
+	}
+	return executable
 }
 
 func connect(kubeconfig string) (kubernetes.Interface, error) {

@@ -26,12 +26,11 @@ type question func(ctx context.Context) (missing string, err error)
 func (d *demo) await(ctx context.Context, what string, ask question) error {
 	missing := "the API server has not answered"
 	err := wait.PollUntilContextTimeout(ctx, askEvery, d.patience, true, func(ctx context.Context) (bool, error) {
-		now, err := ask(ctx)
-		switch {
-		case ctx.Err() != nil: // too late for an answer
-		case err != nil: // an API server that is busy or restarting is asked again
-			missing = err.Error()
-		default:
+		now, problem := ask(ctx)
+		if problem != nil { // an API server that is busy or restarting is asked again
+			now = problem.Error()
+		}
+		if ctx.Err() == nil { // else it is too late for an answer
 			missing = now
 		}
 		return missing == "", nil

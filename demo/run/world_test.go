@@ -39,6 +39,9 @@ type world struct {
 	// refuses is set where the admission policies work.
 	refuses      bool
 	kubectlFails error
+	// silent pods say nothing; others do when asked again.
+	silent bool
+	asked  int
 }
 
 func newWorld(t *testing.T) *world {
@@ -67,15 +70,21 @@ func (w *world) kubectl(ctx context.Context, args ...string) ([]byte, error) {
 	if w.kubectlFails != nil {
 		return nil, w.kubectlFails
 	}
-	switch args[2] {
+	switch args[len(args)-1] {
+	case oneOfThree:
+		w.asked++
+		if w.asked < 2 || w.silent {
+			return nil, nil
+		}
+		return []byte(`{"memoryMiB": 4096}`), nil
 	case localCluster:
 		w.install(ctx)
 		return nil, nil
-	case threePods:
-		return w.pods(ctx, "a", "b", "c"), nil
-	default:
-		return w.pods(ctx, "d"), nil
 	}
+	if args[2] == threePods {
+		return w.pods(ctx, "a", "b", "c"), nil
+	}
+	return w.pods(ctx, "d"), nil
 }
 
 func (w *world) install(ctx context.Context) {

@@ -76,9 +76,7 @@ func TestGolden(t *testing.T) {
 			}
 			snapshot := view.Of(o)
 			var tables, asJSON bytes.Buffer
-			require.NoError(t, snapshot.WriteCards(&tables))
-			tables.WriteByte('\n')
-			require.NoError(t, snapshot.WriteShares(&tables))
+			require.NoError(t, snapshot.WriteTables(&tables))
 			require.NoError(t, snapshot.WriteJSON(&asJSON))
 			golden(t, name+".golden.txt", tables.Bytes())
 			golden(t, name+".golden.json", asJSON.Bytes())
@@ -161,6 +159,7 @@ func TestWritersSayWhatFailed(t *testing.T) {
 	t.Parallel()
 	s := view.Of(load(t, "share-a-card"))
 	broken := brokenWriter{errors.New("pipe is closed")}
+	require.ErrorIs(t, s.WriteTables(broken), broken.err)
 	require.ErrorIs(t, s.WriteCards(broken), broken.err)
 	require.ErrorIs(t, s.WriteShares(broken), broken.err)
 	require.ErrorIs(t, s.WriteJSON(broken), broken.err)

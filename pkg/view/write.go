@@ -32,6 +32,17 @@ func (s Snapshot) WriteJSON(w io.Writer) error {
 	return nil
 }
 
+// WriteTables writes both tables, the cards first.
+func (s Snapshot) WriteTables(w io.Writer) error {
+	if err := s.WriteCards(w); err != nil {
+		return err
+	}
+	if _, err := fmt.Fprintln(w); err != nil {
+		return fmt.Errorf("write table: %w", err)
+	}
+	return s.WriteShares(w)
+}
+
 // WriteCards writes a table of the cards for people. Amounts are free/total.
 func (s Snapshot) WriteCards(w io.Writer) error {
 	rows := [][]string{{"NODE", "CARD", "MODEL", "FREE CORES", "FREE OFFLINE", "FREE MEMORY", "FREE SLOTS", "HEALTH"}}
