@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package kind_test judges what is here without Docker and without kind.
+package kind_test
+
+import (
+	"bytes"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"go.yaml.in/yaml/v3"
+	"sigs.k8s.io/kind/pkg/apis/config/defaults"
+	"sigs.k8s.io/kind/pkg/apis/config/v1alpha4"
+)
+
+const root = "../../.."
+
+func read(t *testing.T, path string) string {
+	t.Helper()
+	raw, err := os.ReadFile(filepath.Clean(path))
+	require.NoError(t, err)
+	return string(raw)
+}
+
+// The file is decoded as kind does it: strictly, by the same library.
+func TestClusterIsOneThatKindTakes(t *testing.T) {
+	t.Parallel()
+	decoder := yaml.NewDecoder(bytes.NewReader([]byte(read(t, "cluster.yaml"))))
+	decoder.KnownFields(true)
+	var cluster v1alpha4.Cluster
+	require.NoError(t, decoder.Decode(&cluster))
+	require.Equal(t, "kind.x-k8s.io/v1alpha4", cluster.APIVersion)
+	require.Equal(t, "Cluster", cluster.Kind)
+	require.Len(t, cluster.Nodes, 3)
+	require.Equal(t, v1alpha4.ControlPlaneRole, cluster.Nodes[0].Role)
+	for _, n := range cluster.Nodes {
+		require.Equal(t, defaults.Image, n.Image, "the node image of the kind release that go.mod names")
+	}
+	require.Contains(t, defaults.Image, ":v1.37.", "shares need Kubernetes 1.36 or newer without feature gates")
+	require.Empty(t, cluster.FeatureGates)
+}
+
+func TestScriptRefersToWhatIsThere(t *testing.T) {
+	t.Parallel()
+	script := read(t, "up.sh")
+	paths := regexp.MustCompile(`(?:demo|deployments)/[\w./-]+`).FindAllString(script, -1)
+	require.NotEmpty(t, paths)
+	for _, p := range paths {
+		_, err := os.Stat(filepath.Join(root, p))
+		require.NoError(t, err)
+	}
+	var cluster v1alpha4.Cluster
+	require.NoError(t, yaml.Unmarshal([]byte(read(t, "cluster.yaml")), &cluster))
+	require.Contains(t, script, "--name "+cluster.Name+" ")
+	require.Contains(t, script, "kind-"+cluster.Name+" ")
+
+	local := read(t, filepath.Join("..", "local", "kustomization.yaml"))
+	name, tag, _ := strings.Cut(regexp.MustCompile(`(?m)^node=(\S+)$`).FindStringSubmatch(script)[1], ":")
+	require.Contains(t, local, "newName: "+name+"\n")
+	require.Contains(t, local, "newTag: "+tag+"\n")
+	require.Contains(t, read(t, filepath.Join(root, "demo", "examples", "whole-card", "pod.yaml")),
+		"image: "+regexp.MustCompile(`(?m)^busybox=(\S+)$`).FindStringSubmatch(script)[1]+"\n")
+}
+
+func TestScriptIsAShellScript(t *testing.T) {
+	t.Parallel()
+	info, err := os.Stat("up.sh")
+	require.NoError(t, err)
+	require.NotZero(t, info.Mode()&0o111, "it can be run")
+	out, err := exec.CommandContext(t.Context(), "sh", "-n", "up.sh").CombinedOutput()
+	require.NoError(t, err, string(out))
+}
