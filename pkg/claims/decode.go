@@ -110,7 +110,8 @@ func decodeResult(claim share.Claim, result *resourceapi.DeviceRequestAllocation
 	if err != nil {
 		return s, err
 	}
-	return s, applyConfig(&s, config, node.DefaultPolicy)
+	err = applyConfig(&s, config, node.DefaultPolicy)
+	return s, err
 }
 
 // limits are what the scheduler granted. A card that several claims cannot
