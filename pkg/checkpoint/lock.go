@@ -50,7 +50,7 @@ func (l *Locks) Claim(ctx context.Context, uid string) (unlock func(), err error
 	h.Write([]byte(uid))
 	// Two claims on one byte only wait for each other. The sum stays positive
 	// and never is the byte of the reservation.
-	return l.lock(ctx, int64(h.Sum64()>>2)+1, "claim "+uid) //nolint:gosec // 62 bits fit
+	return l.lock(ctx, int64(h.Sum64()>>2)+1, "claim "+uid)
 }
 
 // Reserve waits until nobody else decides on the room of this node's cards.
@@ -109,7 +109,7 @@ func (l *Locks) leave(at int64, entry *local) {
 }
 
 func (l *Locks) lockFile(ctx context.Context, at int64) (*os.File, error) {
-	file, err := os.OpenFile(l.path, os.O_RDWR|os.O_CREATE, 0o600) //nolint:gosec // the caller owns the path
+	file, err := os.OpenFile(l.path, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
 		return nil, err
 	}

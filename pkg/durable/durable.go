@@ -117,7 +117,7 @@ func same(path string, data []byte, mode fs.FileMode) bool {
 	if err != nil || info.Mode() != mode || info.Size() != int64(len(data)) {
 		return false
 	}
-	old, err := os.ReadFile(path) //nolint:gosec // the caller owns the path
+	old, err := os.ReadFile(path)
 	return err == nil && bytes.Equal(old, data)
 }
 
@@ -126,7 +126,7 @@ func (f Files) writeAside(path string, data []byte, mode fs.FileMode) (err error
 	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	file, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600) //nolint:gosec // the caller owns the path
+	file, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return err
 	}
@@ -235,7 +235,7 @@ func (f Files) syncParent(path string) error {
 	}
 	parent := filepath.Dir(path)
 	f.step("sync", parent)
-	dir, err := os.Open(parent) //nolint:gosec // the caller owns the path
+	dir, err := os.Open(parent)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
