@@ -3,6 +3,7 @@
 package checkpoint_test
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"testing"
@@ -129,4 +130,18 @@ func TestCallersCannotChangeTheCache(t *testing.T) {
 		got.Phase = checkpoint.Unpreparing
 	}
 	require.Equal(t, 1, s.Cached())
+}
+
+func BenchmarkList128(b *testing.B) {
+	dir := b.TempDir()
+	s := open(b, dir)
+	for i := range 128 {
+		uid := fmt.Sprintf("u%d", i)
+		put(b, encode(b, of(uid)), dir, uid+".json")
+		age(b, dir, uid+".json")
+	}
+	for b.Loop() {
+		records, _ := list(b, s)
+		require.Len(b, records, 128)
+	}
 }

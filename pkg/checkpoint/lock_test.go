@@ -35,10 +35,10 @@ func TestMain(m *testing.M) {
 	_, errClaim := locks.Claim(context.Background(), "u")
 	_, errReserve := locks.Reserve(context.Background())
 	if err := errors.Join(errClaim, errReserve); err != nil {
-		fmt.Println(err)
+		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
-	fmt.Println("holding")
+	fmt.Fprintln(os.Stdout, "holding")
 	select {}
 }
 

@@ -375,16 +375,29 @@ func TestStoreIsSafeForConcurrentUse(t *testing.T) {
 	require.Empty(t, files(t, dir))
 }
 
-func BenchmarkList128(b *testing.B) {
-	dir := b.TempDir()
-	s := open(b, dir)
-	for i := range 128 {
-		uid := fmt.Sprintf("u%d", i)
-		put(b, encode(b, of(uid)), dir, uid+".json")
-		age(b, dir, uid+".json")
-	}
-	for b.Loop() {
-		records, _ := list(b, s)
-		require.Len(b, records, 128)
-	}
+func TestAStagedRecordIsSeenOnceItIsPublished(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	s := open(t, dir)
+	staged, err := s.Stage(of("u"))
+	require.NoError(t, err)
+	_, found, err := s.Read("u")
+	require.NoError(t, err)
+	require.False(t, found)
+	records, bad := list(t, s)
+	require.Empty(t, records)
+	require.Empty(t, bad)
+	require.NoError(t, staged.Publish())
+	got, found, err := s.Read("u")
+	require.NoError(t, err)
+	require.True(t, found)
+	require.Equal(t, of("u"), got)
+	require.NoError(t, staged.Settle())
+
+	staged, err = s.Stage(of("v"))
+	require.NoError(t, err)
+	staged.Discard()
+	require.Equal(t, map[string]string{"u.json": string(encode(t, of("u")))}, files(t, dir))
+	_, err = s.Stage(of("../u"))
+	require.ErrorContains(t, err, "write record: claim UID")
 }

@@ -118,7 +118,8 @@ func TestAllThatIsWrongIsSaidAtOnce(t *testing.T) {
 	results := claim.Status.Allocation.Devices.Results
 	consume("cores", "130")(&results[0])
 	results[1].Device = "gpu-gone"
-	claim.Status.Allocation.Devices.Results = append(results, load(t, "count-two").Status.Allocation.Devices.Results...)
+	results = append(results, load(t, "count-two").Status.Allocation.Devices.Results...)
+	claim.Status.Allocation.Devices.Results = results
 	got, err := claims.Decode(claim, node())
 	require.Empty(t, got)
 	require.ErrorContains(t, err, "request serve, card "+first+": cores of 130")

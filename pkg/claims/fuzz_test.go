@@ -4,7 +4,6 @@ package claims_test
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"path/filepath"
 	"strings"
@@ -40,7 +39,7 @@ func FuzzDecode(f *testing.F) {
 		shares, err := claims.Decode(claim, node())
 		if err != nil {
 			var refused *claims.Error
-			require.True(t, errors.As(err, &refused), "%v", err)
+			require.ErrorAs(t, err, &refused)
 			require.Empty(t, shares)
 			return
 		}

@@ -218,7 +218,7 @@ func identity(t *testing.T, path string) string {
 	t.Helper()
 	info, err := os.Stat(path)
 	require.NoError(t, err)
-	stat := info.Sys().(*syscall.Stat_t) //nolint:forcetypeassert // Linux
+	stat := info.Sys().(*syscall.Stat_t)
 	return fmt.Sprint(stat.Ino, stat.Mtim, stat.Ctim, info.Mode(), string(read(t, path)))
 }
 
