@@ -235,6 +235,16 @@ func TestCardsThatCannotBeToldApart(t *testing.T) {
 	require.Equal(t, twin.UUID, notes[1].Card)
 }
 
+func TestTwinsOfOneIndexAreChosenAlike(t *testing.T) {
+	t.Parallel()
+	a, b := a100(0), a100(0)
+	b.Minor = 9
+	one, notesOne := slices.Build([]card.Card{a, b}, shared())
+	other, notesOther := slices.Build([]card.Card{b, a}, shared())
+	require.Equal(t, encode(t, one), encode(t, other))
+	require.Equal(t, notesOne, notesOther)
+}
+
 func TestInputIsNotChanged(t *testing.T) {
 	t.Parallel()
 	cards := fleet(4, func(_ int, c *card.Card) { c.Faults = []card.Fault{{Kind: "B"}, {Kind: "A"}} })

@@ -188,6 +188,14 @@ func TestTaints(t *testing.T) {
 				{Key: "gpu.tranche.dev/Xid-error-79", Effect: noSchedule},
 			},
 		},
+		"a label that is cut ends in a letter": {
+			[]card.Fault{{Kind: "Cut", Message: long[:61] + ": more"}},
+			[]resourceapi.DeviceTaint{{Key: "gpu.tranche.dev/Cut", Value: long[:61] + "-m", Effect: noSchedule}},
+		},
+		"a label that is cut at a blank ends before it": {
+			[]card.Fault{{Kind: "Cut", Message: long[:62] + " more"}},
+			[]resourceapi.DeviceTaint{{Key: "gpu.tranche.dev/Cut", Value: long[:62], Effect: noSchedule}},
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
