@@ -79,6 +79,7 @@ func builder(t *testing.T) Builder {
 	}
 }
 
+//nolint:paralleltest // sets PATH
 func TestTwoAtOnceBuildOnce(t *testing.T) {
 	notes := fakeGo(t, `case $out in */) ;; *) echo program >$out;; esac`)
 	b := builder(t)
@@ -105,6 +106,7 @@ func TestTwoAtOnceBuildOnce(t *testing.T) {
 	require.Equal(t, len(steps()), strings.Count(string(built), "build"))
 }
 
+//nolint:paralleltest // sets PATH
 func TestFailedBuildLeavesNothingAndShowsTheCompiler(t *testing.T) {
 	fakeGo(t, `echo some/package >&2; echo "main.go:1:1: bad thing" >&2; exit 1`)
 	b := builder(t)
@@ -116,6 +118,7 @@ func TestFailedBuildLeavesNothingAndShowsTheCompiler(t *testing.T) {
 	require.Empty(t, entries)
 }
 
+//nolint:paralleltest // sets PATH
 func TestCancelledBuildEndsItsCompilers(t *testing.T) {
 	fakeGo(t, `sleep 1000 & wait`)
 	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
