@@ -5,7 +5,6 @@ package cdi
 import (
 	"fmt"
 	"path"
-	"regexp"
 
 	"tags.cncf.io/container-device-interface/pkg/parser"
 
@@ -39,22 +38,15 @@ func DeviceID(k share.Key) string { return parser.QualifiedName(Vendor, Class, s
 // ContainerDir is where a container finds the directory of a share.
 func ContainerDir(k share.Key) string { return path.Join(ContainerRoot, string(k)) }
 
-var (
-	// The API server makes UIDs as RFC 4122 text; anything else that is safe
-	// as a file name and as a CDI device name is taken too.
-	uidPattern = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$`)
-	keyPattern = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,127}-[0-9a-f]{10}$`)
-)
-
 func checkUID(claimUID string) error {
-	if !uidPattern.MatchString(claimUID) {
+	if !share.UsableUID(claimUID) {
 		return fmt.Errorf("claim UID %q: %w", claimUID, ErrName)
 	}
 	return nil
 }
 
 func checkKey(k share.Key) error {
-	if !keyPattern.MatchString(string(k)) {
+	if _, ok := k.ClaimUID(); !ok {
 		return fmt.Errorf("share key %q: %w", k, ErrName)
 	}
 	return nil

@@ -8,20 +8,16 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/tranche-dra/tranche/pkg/durable"
+	"github.com/tranche-dra/tranche/pkg/share"
 )
 
 const suffix = ".json"
-
-// claimUID is what the API server gives as UID; it becomes a file name here,
-// so nothing else is let in.
-var claimUID = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9-]{0,127}$`)
 
 // Store reads and writes records. It is safe for concurrent use; two writers
 // of the same claim are kept apart by the caller's claim lock.
@@ -58,7 +54,7 @@ func NewStore(dir string, files durable.Files) (*Store, error) {
 }
 
 func (s *Store) path(uid string) (string, error) {
-	if !claimUID.MatchString(uid) {
+	if !share.UsableUID(uid) {
 		return "", fmt.Errorf("claim UID %q is not usable as a file name: letters, digits and hyphens are", uid)
 	}
 	return filepath.Join(s.dir, uid+suffix), nil
@@ -210,7 +206,7 @@ func names(dir string) ([]string, error) {
 	var uids []string
 	for _, e := range entries {
 		uid, ok := strings.CutSuffix(e.Name(), suffix)
-		if ok && claimUID.MatchString(uid) && e.Type().IsRegular() {
+		if ok && share.UsableUID(uid) && e.Type().IsRegular() {
 			uids = append(uids, uid)
 		}
 	}

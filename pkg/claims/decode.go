@@ -47,6 +47,14 @@ func (e *Error) Error() string {
 
 func (e *Error) Unwrap() error { return e.Err }
 
+// Is makes every Error that no waiting can mend an ErrImpossible.
+func (e *Error) Is(target error) bool {
+	return target == ErrImpossible && !errors.Is(e.Err, ErrNoSuchCard)
+}
+
+// ErrImpossible: the claim asks for what this node can never give.
+var ErrImpossible = errors.New("the claim asks for what cannot be")
+
 // ErrNoSuchCard: the claim holds a card that this node does not have at
 // present. It may come back, so preparing is worth another try.
 var ErrNoSuchCard = errors.New("this node has no such card at present: bring it back, or delete the pod and its claim to have it placed elsewhere")

@@ -84,8 +84,9 @@ func TestDecodeRefuses(t *testing.T) {
 			require.Equal(t, r.Device, refused.Device)
 			if r.Device == "gpu-gone" {
 				require.ErrorIs(t, err, claims.ErrNoSuchCard, "it may come back")
+				require.NotErrorIs(t, err, claims.ErrImpossible)
 			} else {
-				require.NotErrorIs(t, err, claims.ErrNoSuchCard, "trying again does not help")
+				require.ErrorIs(t, err, claims.ErrImpossible, "trying again does not help")
 			}
 		})
 	}
@@ -124,7 +125,7 @@ func TestAllThatIsWrongIsSaidAtOnce(t *testing.T) {
 	require.Empty(t, got)
 	require.ErrorContains(t, err, "request serve, card "+first+": cores of 130")
 	require.ErrorContains(t, err, "request batch, card gpu-gone: this node has no such card")
-	require.ErrorIs(t, err, claims.ErrNoSuchCard)
+	require.ErrorIs(t, err, claims.ErrImpossible, "the card may come back, but that would not help")
 	require.NotContains(t, err.Error(), "request pair")
 }
 

@@ -224,10 +224,10 @@ func TestLongKubeletRoots(t *testing.T) {
 	}{
 		"a usual one has the pod's UID in its sockets":   {20, "dra-" + podUID + ".sock", ""},
 		"the longest that has it":                        {28, "dra-" + podUID + ".sock", ""},
-		"a longer one has a digest":                      {29, "dra-031c35002c54.sock", ""},
-		"the longest of all":                             {52, "dra-031c35002c54.sock", ""},
-		"one more byte is refused, with what is allowed": {53, "", "it has 53 bytes and may have at most 52"},
-		"a very long one is refused":                     {200, "", "may have at most 52"},
+		"a longer one has a digest":                      {29, "dra-031c35002c.sock", ""},
+		"the longest of all":                             {54, "dra-031c35002c.sock", ""},
+		"one more byte is refused, with what is allowed": {55, "", "it has 55 bytes and may have at most 54"},
+		"a very long one is refused":                     {200, "", "may have at most 54"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

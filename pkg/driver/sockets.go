@@ -58,7 +58,7 @@ func socketsFor(kubeletRoot, driverName string, podUID types.UID) (sockets, erro
 	parts := []string{""}
 	if podUID != "" {
 		sum := sha256.Sum256([]byte(podUID))
-		parts = []string{"-" + string(podUID), "-" + hex.EncodeToString(sum[:6])}
+		parts = []string{"-" + string(podUID), "-" + hex.EncodeToString(sum[:5])}
 	}
 	for _, part := range parts {
 		s.dra, s.registration = draPrefix+part+draSuffix, driverName+part+regSuffix

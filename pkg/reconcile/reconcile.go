@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/fsnotify/fsnotify"
@@ -175,8 +174,7 @@ func (r *Reconciler) onDisk() (map[string]files, error) {
 		all[uid] = files{spec: true}
 	}
 	for _, key := range keys {
-		// The claim's UID is all of the key but its last part.
-		uid := string(key[:strings.LastIndexByte(string(key), '-')])
+		uid, _ := key.ClaimUID() // Dirs lists nothing else
 		f := all[uid]
 		f.dirs = append(f.dirs, key)
 		all[uid] = f

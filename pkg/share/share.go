@@ -5,6 +5,7 @@ package share
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"regexp"
 	"strings"
 
 	"github.com/tranche-dra/tranche/pkg/card"
@@ -53,6 +54,13 @@ type Claim struct {
 // String is "namespace/name".
 func (c Claim) String() string { return c.Namespace + "/" + c.Name }
 
+// uidPattern is what the API server gives as UID (RFC 4122 text), and what else
+// is safe as the name of a file and of a CDI device.
+var uidPattern = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9-]{0,127}$`)
+
+// UsableUID tells whether a claim's UID can be part of names on the node.
+func UsableUID(uid string) bool { return uidPattern.MatchString(uid) }
+
 // ID is the full identity of a share. One claim may hold the same card twice,
 // told apart by ShareID; a card that is not shareable has no ShareID.
 type ID struct {
@@ -77,10 +85,21 @@ func (id ID) Key() Key {
 	return Key(id.Claim.UID + "-" + hex.EncodeToString(sum[:5]))
 }
 
+// ClaimUID is the UID of the claim that the key is one of, false where the key
+// is not of the form that ID.Key makes.
+func (k Key) ClaimUID() (string, bool) {
+	i := strings.LastIndexByte(string(k), '-')
+	if i < 0 || len(k)-i != 1+2*5 || strings.Trim(string(k[i+1:]), "0123456789abcdef") != "" {
+		return "", false
+	}
+	uid := string(k[:i])
+	return uid, UsableUID(uid)
+}
+
 // BelongsTo tells whether the key is one of the claim with that UID.
 func (k Key) BelongsTo(claimUID string) bool {
-	const suffix = 1 + 2*5
-	return len(k) == len(claimUID)+suffix && strings.HasPrefix(string(k), claimUID+"-")
+	uid, ok := k.ClaimUID()
+	return ok && uid == claimUID
 }
 
 // Limits is the amount that a share holds.

@@ -43,6 +43,13 @@ func TestKeyTellsSharesApart(t *testing.T) {
 	require.Equal(t, base.Key(), renamed.Key(), "names are for people and do not enter the key")
 	require.True(t, base.Key().BelongsTo(base.Claim.UID))
 	require.False(t, base.Key().BelongsTo(base.Claim.UID[:35]), "a prefix of a UID is another claim")
+	for name, key := range map[string]share.Key{
+		"no digest": "8b101b5f", "a short digest": "8b101b5f-12345", "not hexadecimal": "8b101b5f-12345x7890",
+		"no UID": "-1234567890", "a path": "../etc-1234567890", "nothing": "",
+	} {
+		_, ok := key.ClaimUID()
+		require.False(t, ok, name)
+	}
 }
 
 func TestFit(t *testing.T) {

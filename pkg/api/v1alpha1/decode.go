@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"sync"
 
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/serializer/json"
@@ -39,13 +40,16 @@ func DecodeNodeConfig(raw []byte) (*NodeConfig, error) {
 	return into, nil
 }
 
+// knownKinds is made once: decoding a claim should not take longer than reading it.
+var knownKinds = sync.OnceValues(newScheme)
+
 // decodeStrict fills into, an empty object of the given kind. The serializer
 // hands back an object beside some errors: only its error counts.
 func decodeStrict(raw []byte, into runtime.Object, kind string, isYAML bool) error {
 	if len(bytes.TrimSpace(raw)) == 0 {
 		return ErrNotOneDocument
 	}
-	scheme, err := newScheme()
+	scheme, err := knownKinds()
 	if err != nil {
 		return err
 	}
