@@ -151,8 +151,8 @@ func save(path string, rows []Row) error {
 	if err != nil {
 		return err
 	}
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil { //nolint:gosec // a report is no secret
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return err
 	}
-	return os.WriteFile(path, append(data, '\n'), 0o644) //nolint:gosec // a report is no secret
+	return os.WriteFile(path, append(data, '\n'), 0o644)
 }
