@@ -119,7 +119,7 @@ func (m *machine) complete(t *testing.T, i int, d *server.Device) {
 	d.GetPciInfoFunc = func() (gonvml.PciInfo, gonvml.Return) {
 		var info gonvml.PciInfo
 		for n, b := range []byte(fmt.Sprintf("00000000:%02X:00.0", 0x1b+i)) {
-			info.BusId[n] = int8(b) //nolint:gosec // ASCII
+			info.BusId[n] = int8(b)
 		}
 		return info, gonvml.SUCCESS
 	}
@@ -141,7 +141,7 @@ func (m *machine) complete(t *testing.T, i int, d *server.Device) {
 			values[0].NvmlReturn = uint32(gonvml.ERROR_NOT_SUPPORTED)
 			return gonvml.SUCCESS
 		}
-		binary.LittleEndian.PutUint32(values[0].Value[:], uint32(m.recovery[i])) //nolint:gosec // an enumeration
+		binary.LittleEndian.PutUint32(values[0].Value[:], uint32(m.recovery[i]))
 		return gonvml.SUCCESS
 	}
 	d.GetSupportedEventTypesFunc = func() (uint64, gonvml.Return) {

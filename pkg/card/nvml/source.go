@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -125,16 +126,24 @@ func (s *Source) currentGeneration() int {
 // call runs f in a session, starting one where there is none, and tells which.
 func (s *Source) call(f func(gonvml.Interface) error) (generation int, err error) {
 	for {
-		s.session.RLock()
-		if s.started {
-			defer s.session.RUnlock()
-			return s.generation, f(s.library)
+		generation, err := s.callStarted(f)
+		if generation > 0 {
+			return generation, err
 		}
-		s.session.RUnlock()
 		if err := s.start(); err != nil {
 			return 0, err
 		}
 	}
+}
+
+// callStarted runs f in the session; without one it gives generation 0.
+func (s *Source) callStarted(f func(gonvml.Interface) error) (generation int, err error) {
+	s.session.RLock()
+	defer s.session.RUnlock()
+	if !s.started {
+		return 0, nil
+	}
+	return s.generation, f(s.library)
 }
 
 func (s *Source) start() error {
@@ -146,14 +155,14 @@ func (s *Source) start() error {
 	if s.library == nil {
 		s.library = s.opts.Open()
 	}
-	switch ret := s.library.Init(); {
-	case ret == gonvml.SUCCESS:
-	case ret == gonvml.ERROR_LIBRARY_NOT_FOUND:
+	switch ret := s.library.Init(); ret {
+	case gonvml.SUCCESS:
+	case gonvml.ERROR_LIBRARY_NOT_FOUND:
 		s.library = nil // it may be installed elsewhere next time
 		return fmt.Errorf("start NVML: %w: %w", errNoDriver, ret)
-	case ret == gonvml.ERROR_DRIVER_NOT_LOADED, ret == gonvml.ERROR_GPU_NOT_FOUND:
+	case gonvml.ERROR_DRIVER_NOT_LOADED, gonvml.ERROR_GPU_NOT_FOUND:
 		return fmt.Errorf("start NVML: %w: %w", errNoDriver, ret)
-	case ret == gonvml.ERROR_LIB_RM_VERSION_MISMATCH:
+	case gonvml.ERROR_LIB_RM_VERSION_MISMATCH:
 		return fmt.Errorf("start NVML: %w: %w: the driver was replaced, restart this process or the machine", ErrUnavailable, ret)
 	default:
 		return fmt.Errorf("start NVML: %w: %w", ErrUnavailable, ret)
@@ -170,7 +179,7 @@ func (s *Source) end(generation int) {
 	if !s.started || s.generation != generation {
 		return
 	}
-	s.library.Shutdown() // a session that cannot be ended is none any more
+	_ = s.library.Shutdown() // a session that cannot be ended is none any more
 	s.started = false
 }
 
@@ -225,6 +234,6 @@ func (s *Source) recognise(ctx context.Context, index int, c card.Card, h health
 		}
 		c, h = old, unanswered(ret)
 	}
-	c.Faults = append(h.faults, s.recall(c.UUID, h)...)
+	c.Faults = slices.Concat(h.faults, s.recall(c.UUID, h))
 	return c, true
 }

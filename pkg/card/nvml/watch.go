@@ -87,7 +87,7 @@ func (s *Source) subscribe(logger klog.Logger) *subscription {
 			return ret
 		}
 		if registered := register(logger, lib, set); registered == 0 {
-			set.Free()
+			_ = set.Free()
 			return errNoEvents
 		}
 		sub.set = set
@@ -133,7 +133,7 @@ func (s *Source) unsubscribe(sub *subscription) {
 	defer s.session.RUnlock()
 	// The end of a session frees its event sets.
 	if s.started && s.generation == sub.generation {
-		sub.set.Free()
+		_ = sub.set.Free()
 	}
 }
 

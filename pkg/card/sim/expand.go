@@ -87,7 +87,7 @@ func (e Entry) card(node string, position int, defaults Facts) card.Card {
 		PCIBusID:          longPCIBusID(cmp.Or(e.PCIBusID, pciBusIDOf(index))),
 		PCIeRoot:          cmp.Or(facts.PCIeRoot, pcieRootOf(index)),
 		NUMANode:          numa,
-		Memory:            card.FloorMiB(uint64(max(total-reserved, 0))), //nolint:gosec // not negative
+		Memory:            card.FloorMiB(uint64(max(total-reserved, 0))),
 		WholeOnly:         vendor != card.VendorNVIDIA || facts.WholeOnly != nil && *facts.WholeOnly,
 		Simulated:         true,
 	}

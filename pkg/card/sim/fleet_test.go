@@ -5,10 +5,8 @@ package sim_test
 import (
 	"encoding/json"
 	"flag"
-	"fmt"
 	"os"
 	"path/filepath"
-	"regexp"
 	"strings"
 	"testing"
 
@@ -155,7 +153,7 @@ func TestNamesDependOnNodeAndIndexOnly(t *testing.T) {
 	uuids := func(node, text string) []card.UUID {
 		var out []card.UUID
 		for _, c := range decode(t, text).Present(node) {
-			require.Regexp(t, regexp.MustCompile(`^GPU-[0-9a-f]{8}-[0-9a-f]{4}-8[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$`), c.UUID)
+			require.Regexp(t, `^GPU-[0-9a-f]{8}-[0-9a-f]{4}-8[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$`, c.UUID)
 			out = append(out, c.UUID)
 		}
 		return out
@@ -211,7 +209,7 @@ func FuzzDecode(f *testing.F) {
 		again, err := json.Marshal(fleet)
 		require.NoError(t, err)
 		back, err := sim.Decode(again)
-		require.NoError(t, err, fmt.Sprintf("%s", again))
+		require.NoError(t, err, string(again))
 		require.Equal(t, cards, back.Present("n"))
 	})
 }
