@@ -33,10 +33,11 @@ const whatToTry = `Try next:
   kubectl apply -f demo/examples/notebook     asks for memory only, and finds it on card 0
   kubectl apply -f demo/examples/whole-card   wants a card for itself, and waits
   kubectl delete pod pair                     ... until card 1 is empty
-  %s show                         who holds what now
+  %-41s   who holds what now
   kubectl get resourceslices -o yaml          the cards as they are published
   kubectl get resourceclaims -o yaml          the shares as they were granted
   kubectl -n tranche-system logs ds/tranche-node
+                                              what the driver did
 More examples are in demo/examples. Leave the shell, and the cluster goes with it.`
 
 // errPlacement says that pods run on other cards than they ought to.
@@ -73,7 +74,7 @@ func (d *demo) run(ctx context.Context) error {
 	d.say.line("\nDone in %s.", d.say.total())
 	if d.keep {
 		d.say.line("")
-		d.say.line(whatToTry, d.program)
+		d.say.line(whatToTry, d.program+" show")
 	}
 	return nil
 }
