@@ -25,12 +25,12 @@ func newCommand(getenv func(string) string) *cobra.Command {
 		Version:      version,
 		SilenceUsage: true,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := logsapi.ValidateAndApply(logging, nil); err != nil {
-				return fmt.Errorf("set up logging: %w", err)
-			}
 			config, err := o.config()
 			if err != nil {
 				return err
+			}
+			if err := logsapi.ValidateAndApply(logging, nil); err != nil {
+				return fmt.Errorf("set up logging: %w", err)
 			}
 			ctx := klog.NewContext(cmd.Context(), klog.Background())
 			clients, err := connect(o, config.NodeName)

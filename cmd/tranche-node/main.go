@@ -16,10 +16,10 @@ import (
 // version is set when a release is linked.
 var version = "dev"
 
-func main() { os.Exit(start()) }
+func main() { os.Exit(execute()) }
 
-// start exists because os.Exit runs no deferred calls.
-func start() int {
+// execute exists because os.Exit runs no deferred calls.
+func execute() int {
 	limitMemory(os.Getenv)
 	ctx, stop := signal.NotifyContext(context.Background(), unix.SIGTERM, unix.SIGINT)
 	defer stop()
