@@ -83,6 +83,7 @@ func fields(parts ...string) string {
 // refuse is why the scheduler or the node could not give what is asked for,
 // empty if they can.
 func refuse(t *testing.T, class, capacity string, fromClass, fromClaim *v1alpha1.ShareConfig) string {
+	t.Helper()
 	asked := requested(t, one(class, capacity))
 	var limits share.Limits
 	needed := []string{"cores", "memory"}

@@ -43,12 +43,15 @@ func decodeOne(t *testing.T, document string) runtime.Object {
 	return objects[0]
 }
 
-// claim has the given devices; template wraps the same.
+// claim is a ResourceClaim with the given devices.
 func claim(t *testing.T, devices string) runtime.Object {
+	t.Helper()
 	return decodeOne(t, "apiVersion: resource.k8s.io/v1\nkind: ResourceClaim\nmetadata: {name: c, namespace: team}\nspec: {devices: {"+devices+"}}\n")
 }
 
+// template is a ResourceClaimTemplate with the same.
 func template(t *testing.T, devices string) runtime.Object {
+	t.Helper()
 	return decodeOne(t, "apiVersion: resource.k8s.io/v1\nkind: ResourceClaimTemplate\nmetadata: {name: c, namespace: team}\nspec: {spec: {devices: {"+devices+"}}}\n")
 }
 
@@ -177,16 +180,26 @@ func claimRows() map[string]struct{ devices, denial string } {
 		"a list as a ceiling":            {configured(one(share, "cores: 30, memory: 4Gi"), "burst: {ceiling: [5]}"), "config 0 has burst.ceiling: not a number"},
 		"a config for a claim of others": {one("gpu.example.com", "cores: 30") + ", config: [{opaque: {driver: gpu.tranche.dev, parameters: {kind: Nonsense}}}]", "config 0 must be"},
 
-		"a subrequest": {"requests: [{name: gpu, firstAvailable: [{name: big, deviceClassName: share.tranche.dev, capacity: {requests: {cores: 50, memory: 8Gi}}}, {name: small, deviceClassName: share.tranche.dev, capacity: {requests: {cores: 150, memory: 8Gi}}}]}]",
-			"request gpu/small (class share.tranche.dev) asks for cores: 150"},
-		"the second of two requests": {"requests: [{name: a, exactly: {deviceClassName: share.tranche.dev, capacity: {requests: {cores: 20, memory: 2Gi}}}}, {name: b, exactly: {deviceClassName: share.tranche.dev, capacity: {requests: {cores: 20}}}}]",
-			"request b (class share.tranche.dev) names cores: 20 but not memory"},
-		"both of two requests": {"requests: [{name: a, exactly: {deviceClassName: share.tranche.dev}}, {name: b, exactly: {deviceClassName: card.tranche.dev, capacity: {requests: {cores: 20}}}}]",
-			cardAt[:8] + "b (class card.tranche.dev) asks for cores: 20: whole cards are taken as they are, leave capacity out and say count: N; for a part of a card ask for class share.tranche.dev; request a (class share.tranche.dev) names no capacity"},
-		"a request of ours beside another driver's": {"requests: [{name: nic, exactly: {deviceClassName: nic.example.com}}, {name: gpu, exactly: {deviceClassName: share.tranche.dev, capacity: {requests: {cores: -1, memory: 1Gi}}}}]",
-			shareAt + "asks for cores: -1"},
-		"a config of the parent of a subrequest": {configured("requests: [{name: gpu, firstAvailable: [{name: big, deviceClassName: share.tranche.dev, capacity: {requests: {cores: 50, memory: 8Gi}}}]}]", "class: offline"),
-			"request gpu/big (class share.tranche.dev) asks for cores: 50, memory: 8Gi: an offline share asks for cores: 0"},
+		"a subrequest": {
+			"requests: [{name: gpu, firstAvailable: [{name: big, deviceClassName: share.tranche.dev, capacity: {requests: {cores: 50, memory: 8Gi}}}, {name: small, deviceClassName: share.tranche.dev, capacity: {requests: {cores: 150, memory: 8Gi}}}]}]",
+			"request gpu/small (class share.tranche.dev) asks for cores: 150",
+		},
+		"the second of two requests": {
+			"requests: [{name: a, exactly: {deviceClassName: share.tranche.dev, capacity: {requests: {cores: 20, memory: 2Gi}}}}, {name: b, exactly: {deviceClassName: share.tranche.dev, capacity: {requests: {cores: 20}}}}]",
+			"request b (class share.tranche.dev) names cores: 20 but not memory",
+		},
+		"both of two requests": {
+			"requests: [{name: a, exactly: {deviceClassName: share.tranche.dev}}, {name: b, exactly: {deviceClassName: card.tranche.dev, capacity: {requests: {cores: 20}}}}]",
+			cardAt[:8] + "b (class card.tranche.dev) asks for cores: 20: whole cards are taken as they are, leave capacity out and say count: N; for a part of a card ask for class share.tranche.dev; request a (class share.tranche.dev) names no capacity",
+		},
+		"a request of ours beside another driver's": {
+			"requests: [{name: nic, exactly: {deviceClassName: nic.example.com}}, {name: gpu, exactly: {deviceClassName: share.tranche.dev, capacity: {requests: {cores: -1, memory: 1Gi}}}}]",
+			shareAt + "asks for cores: -1",
+		},
+		"a config of the parent of a subrequest": {
+			configured("requests: [{name: gpu, firstAvailable: [{name: big, deviceClassName: share.tranche.dev, capacity: {requests: {cores: 50, memory: 8Gi}}}]}]", "class: offline"),
+			"request gpu/big (class share.tranche.dev) asks for cores: 50, memory: 8Gi: an offline share asks for cores: 0",
+		},
 		"more than four things at once": {configured(one(share, "cores: -5, memory: -1, slots: 3, x: 1"), "policy: a, class: b"), "; and 2 more"},
 	}
 }

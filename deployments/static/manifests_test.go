@@ -37,7 +37,10 @@ func all[T any](t *testing.T, want int) []T {
 	return found
 }
 
-func daemonSet(t *testing.T) *appsv1.DaemonSet { return all[*appsv1.DaemonSet](t, 1)[0] }
+func daemonSet(t *testing.T) *appsv1.DaemonSet {
+	t.Helper()
+	return all[*appsv1.DaemonSet](t, 1)[0]
+}
 
 // Four places name the service account; the API server compares none of them.
 func TestOneServiceAccountIsMeantEverywhere(t *testing.T) {
@@ -188,7 +191,7 @@ func TestKustomizationNamesEveryManifest(t *testing.T) {
 	}
 }
 
-func TestPrivilegedOverlay(t *testing.T) {
+func TestThePatchGivesPrivilege(t *testing.T) {
 	t.Parallel()
 	raw, err := os.ReadFile(filepath.Join("privileged", "patch.yaml"))
 	require.NoError(t, err)
