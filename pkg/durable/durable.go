@@ -2,8 +2,11 @@
 
 // Package durable changes files so that a crash at any moment, of the process
 // or of the machine, leaves either the old or the new content: a temporary file
-// is written and synced, renamed over the old one, and the directory is synced.
-// It holds no state; callers keep two writers off the same path.
+// is written and synced, then renamed over the old one. Where a name appears or
+// goes the directory is synced too; where it only gets another content a power
+// cut may bring the old one back, which callers are ready for: it ends with a
+// boot, and every boot compares. It holds no state; callers keep two writers off
+// the same path.
 //
 // Syncing is what preparing a claim spends its time on. So a change can be split
 // (Stage, Publish, Settle), which keeps the waiting for the disk out of a lock,
@@ -52,12 +55,14 @@ func (f Files) Write(path string, data []byte, mode fs.FileMode) (changed bool, 
 	if same(path, data, mode) {
 		return false, f.removeLeftover(temporary(path))
 	}
+	_, err = os.Lstat(path)
+	replaces := err == nil
 	staged, err := f.Stage(path, data, mode)
 	if err != nil {
 		return false, err
 	}
-	if err := staged.Publish(); err != nil {
-		return false, err
+	if err := staged.Publish(); err != nil || replaces {
+		return err == nil, err
 	}
 	return true, staged.Settle()
 }

@@ -16,6 +16,9 @@ const (
 	ControlSocket    = RunDir + "/control.sock"
 	// KubeletDir is kubelet's usual directory: drivers look for its sockets there.
 	KubeletDir = "/var/lib/kubelet"
+	// StateDir is where the driver under test keeps its records, on the node's
+	// disk: a cluster must not meet what another left.
+	StateDir = "/var/lib/tranche"
 	// NodeName is the only node.
 	NodeName = "node-1"
 	// Server is how components on the node reach the API server.
@@ -41,10 +44,10 @@ var (
 )
 
 // MountPoints are directories of the machine that every cluster has for itself:
-// kubelet's, those where kubelet links logs, and where CNI keeps results. Their
+// kubelet's, the driver's, those where kubelet links logs, and where CNI keeps results. Their
 // paths are compiled into the programs, or expected there by others.
 func MountPoints() []string {
-	return []string{KubeletDir, "/var/log/containers", "/var/lib/cni"}
+	return []string{KubeletDir, StateDir, "/var/log/containers", "/var/lib/cni"}
 }
 
 // Settings are what differs between clusters.
