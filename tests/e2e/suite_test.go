@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 
@@ -51,7 +52,29 @@ func setUp() (err error) {
 	if err := kube.Install(ctx); err != nil {
 		return err
 	}
-	return kube.WaitForDriver(ctx)
+	if err := kube.WaitForDriver(ctx); err != nil {
+		return err
+	}
+	return waitForAdmission(ctx)
+}
+
+// waitForAdmission waits until the API server has taken the admission policies
+// into use, which it does a moment after they were applied.
+func waitForAdmission(ctx context.Context) error {
+	wrong := kube.Template("wrong", kube.Request("gpu", "share.tranche.dev", 1, kube.Share("101", "1Gi")))
+	every := time.NewTicker(tick)
+	defer every.Stop()
+	for {
+		_, err := client.ResourceV1().ResourceClaimTemplates("default").Create(ctx, wrong, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+		if apierrors.IsInvalid(err) || apierrors.IsForbidden(err) {
+			return nil
+		}
+		select {
+		case <-every.C:
+		case <-ctx.Done():
+			return fmt.Errorf("wait for the admission policies: %w (last answer: %w)", ctx.Err(), err)
+		}
+	}
 }
 
 // ctl stops, starts, restarts or kills a component of the cluster.
