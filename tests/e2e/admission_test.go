@@ -23,8 +23,8 @@ func TestWrongRequestsAreRefusedAtOnceWithAdvice(t *testing.T) {
 		request resourceapi.DeviceRequest
 		advice  []string
 	}{
-		"130 cores":               {kube.Request("gpu", "share.tranche.dev", 1, kube.Share("130", "4Gi")), []string{"request gpu", "cores: 130", "one card has 100", "class card.tranche.dev with count"}},
-		"101 cores":               {kube.Request("gpu", "fixed.tranche.dev", 1, kube.Share("101", "4Gi")), []string{"cores: 101", "one card has 100"}},
+		"130 cores":               {kube.Request("gpu", "share.tranche.dev", 1, kube.Share("130", "4Gi")), []string{"request gpu", "cores: 130", "0 to 100", "class card.tranche.dev with count"}},
+		"101 cores":               {kube.Request("gpu", "fixed.tranche.dev", 1, kube.Share("101", "4Gi")), []string{"cores: 101", "0 to 100"}},
 		"only memory":             {kube.Request("gpu", "share.tranche.dev", 1, kube.Amounts{"memory": "4Gi"}), []string{"gpu", "cores"}},
 		"only cores":              {kube.Request("gpu", "share.tranche.dev", 1, kube.Amounts{"cores": "30"}), []string{"gpu", "memory"}},
 		"a negative value":        {kube.Request("gpu", "share.tranche.dev", 1, kube.Share("-5", "4Gi")), []string{"-5", "0 to 100"}},
