@@ -32,18 +32,18 @@ func (s *Source) Watch(ctx context.Context, notify func(card.Event)) error {
 	notify(card.Event{Reason: listing.Watching})
 	next := time.Now().Add(s.opts.PollInterval)
 	for ctx.Err() == nil {
-		happened, failed := false, false
+		seen := quiet
 		if events != nil {
-			happened, failed = s.wait(logger, events, min(time.Until(next), maxWait))
+			seen = s.wait(logger, events, min(time.Until(next), maxWait))
 		} else {
 			pause(ctx, time.Until(next))
 		}
-		if failed {
+		if seen == quiet && time.Now().Before(next) {
+			continue
+		}
+		if seen == ended || seen == failed {
 			s.unsubscribe(events)
 			events = nil
-		}
-		if !happened && !failed && time.Now().Before(next) {
-			continue
 		}
 		now := listing.Take(ctx, s)
 		if ctx.Err() != nil {
@@ -55,7 +55,7 @@ func (s *Source) Watch(ctx context.Context, notify func(card.Event)) error {
 		}
 		last = now
 		next = time.Now().Add(s.opts.PollInterval)
-		if events == nil && !failed { // a failure could come again at once
+		if events == nil && seen != failed { // a failure could come again at once
 			events = s.subscribe(logger)
 		}
 	}
@@ -137,53 +137,64 @@ func (s *Source) unsubscribe(sub *subscription) {
 	}
 }
 
-// wait gives whether something happened to a card, and whether waiting failed.
-func (s *Source) wait(logger klog.Logger, sub *subscription, d time.Duration) (happened, failed bool) {
+// outcome of waiting for events.
+type outcome int
+
+const (
+	quiet outcome = iota
+	// happened: the cards should be queried now.
+	happened
+	// ended: so did the session that the subscription was made in.
+	ended
+	failed
+)
+
+func (s *Source) wait(logger klog.Logger, sub *subscription, d time.Duration) outcome {
 	s.session.RLock()
 	defer s.session.RUnlock()
 	if !s.started || s.generation != sub.generation {
-		return false, true
+		return ended
 	}
 	data, ret := sub.set.Wait(uint32(max(d, time.Millisecond) / time.Millisecond)) //nolint:gosec // at most maxWait
 	switch ret {
 	case gonvml.SUCCESS:
-		return s.note(logger, data), false
+		return s.note(logger, data)
 	case gonvml.ERROR_TIMEOUT:
-		return false, false
+		return quiet
 	default:
 		// A card was lost, or the driver ends: a query will tell.
 		logger.Error(ret, "Waiting for events of NVIDIA cards, querying them instead")
-		return false, true
+		return failed
 	}
 }
 
-// note remembers an event, and tells whether the cards should be queried now.
+// note remembers an event, and tells whether something happened to a card.
 // Applications can cause floods of errors: those are not worth a query each.
-func (s *Source) note(logger klog.Logger, data gonvml.EventData) bool {
+func (s *Source) note(logger klog.Logger, data gonvml.EventData) outcome {
 	xid := data.EventData
 	switch data.EventType {
 	case gonvml.EventTypeDoubleBitEccError:
 		xid = xidDoubleBitECC
 	case gonvml.EventTypeXidCriticalError:
 	default:
-		return false
+		return quiet
 	}
 	uuid, ret := data.Device.GetUUID()
 	if ret != gonvml.SUCCESS {
 		logger.Error(ret, "A card that cannot be named reported an error", "xid", xid)
-		return true
+		return happened
 	}
 	logger = logger.WithValues("card", uuid, "xid", xid)
 	switch classify(xid) {
 	case xidOfApplication:
 		logger.V(2).Info("An application's error on a card")
-		return false
+		return quiet
 	case xidNotice:
 		logger.V(2).Info("A notice of a card")
-		return true
+		return happened
 	default:
 		logger.Info("A card reported a hardware error", "message", xidMessage(xid))
 		s.remember(card.UUID(uuid), xid)
-		return true
+		return happened
 	}
 }

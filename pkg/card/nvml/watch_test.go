@@ -199,6 +199,15 @@ func TestAWaitThatFailsIsFollowedByAQuery(t *testing.T) {
 	require.Equal(t, card.Event{Reason: "fault", Card: card.UUID(m.device(0).UUID)}, next(t, events))
 }
 
+func TestEventsGoOnAfterASessionThatEnded(t *testing.T) {
+	t.Parallel()
+	m := newMachine(t, dgxa100.New())
+	source, events := watch(t, m, nvml.Options{PollInterval: time.Hour})
+	source.Close()
+	m.events <- xid(m.device(7), 74)
+	require.Equal(t, card.Event{Reason: "fault", Card: card.UUID(m.device(7).UUID)}, next(t, events))
+}
+
 func TestAnErrorOfANamelessCardIsFollowedByAQuery(t *testing.T) {
 	t.Parallel()
 	m := newMachine(t, dgxa100.New())

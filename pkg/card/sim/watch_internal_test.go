@@ -28,8 +28,8 @@ func TestOnlyTheNearestDirectoryIsWatched(t *testing.T) {
 		{dir, dir},
 	} {
 		require.NoError(t, os.MkdirAll(step.make, 0o750))
-		follow(klog.Background(), watcher, dir)
+		follow(klog.FromContext(t.Context()), watcher, dir)
 		require.Equal(t, []string{step.nearest}, watcher.WatchList())
 	}
-	follow(klog.Background(), nil, dir) // without a watcher there is only polling
+	follow(klog.FromContext(t.Context()), nil, dir) // without a watcher there is only polling
 }
