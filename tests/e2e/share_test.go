@@ -53,8 +53,10 @@ func TestThreePodsShareACardAndTheFourthGoesToTheOther(t *testing.T) {
 		require.Equal(t, n.results(t, pod)[0].Device, doc.Device)
 		require.Equal(t, string(*n.results(t, pod)[0].ShareID), doc.ShareID)
 	}
-	out := n.inside(t, "p0", "main", "touch /run/tranche/*/share.json /run/tranche/*/x 2>&1; true")
-	require.Contains(t, out, "Read-only file kube.System")
+	for _, write := range []string{"touch share.json", "touch new", "rm share.json"} {
+		out := n.inside(t, "p0", "main", "cd /run/tranche/*-* && "+write+" 2>&1; true")
+		require.Contains(t, out, "Read-only file system", write)
+	}
 }
 
 func TestThe17thShareOfACardWaits(t *testing.T) {
