@@ -61,9 +61,10 @@ test: machine-cluster lint check-generate test-unit test-e2e ## Run every test: 
 test-unit: machine-build ## Run all tests that need no cluster, with the seeds of the fuzz targets
 	for module in $(MODULES); do go -C $$module test $(TESTFLAGS) ./...; done
 
+# The detector sleeps a second at the end of every process, and the crash suite has hundreds.
 .PHONY: test-race
 test-race: machine-build ## Run the same tests under the race detector
-	for module in $(MODULES); do go -C $$module test -race $(TESTFLAGS) ./...; done
+	for module in $(MODULES); do GORACE=atexit_sleep_ms=10 go -C $$module test -race $(TESTFLAGS) ./...; done
 
 .PHONY: test-crash
 test-crash: machine-build ## Kill the node driver at every step of its work and look at what is left
