@@ -22,13 +22,23 @@ type Dirs struct {
 }
 
 // NewDirs keeps share directories in root. It does not touch the disk.
-func NewDirs(root string, files durable.Files) Dirs { return Dirs{root: root, files: files} }
+func NewDirs(root string, files durable.Files) Dirs { return Dirs{root: root, files: derived(files)} }
+
+// derived is how specs and share directories are written: atomically, but
+// without waiting for the disk. Both are made from records. A power cut ends the
+// boot that they belong to, and after every boot all of them are compared with
+// the records and written again where they differ, before any container that
+// needs them can start.
+func derived(files durable.Files) durable.Files {
+	files.Derived = true
+	return files
+}
 
 // Path is the directory of a share.
 func (d Dirs) Path(k share.Key) string { return filepath.Join(d.root, string(k)) }
 
 // Write makes the share's directory where it is missing, and puts share.json
-// into it, durably and readable by everybody. It returns false where both were
+// into it, atomically and readable by everybody. It returns false where both were
 // there. A share.json with other content is replaced by rename; nothing else
 // in the directory is touched.
 func (d Dirs) Write(k share.Key, shareJSON []byte) (changed bool, err error) {
@@ -65,6 +75,15 @@ func (d Dirs) Remove(k share.Key) error {
 // List names the shares that have a directory, complete or not, sorted. What
 // is not a share's directory is passed over; a missing root has none.
 func (d Dirs) List() ([]share.Key, error) {
+	return d.list(func(k share.Key) bool { return checkKey(k) == nil })
+}
+
+// Of names the shares of one claim that have a directory, as List does.
+func (d Dirs) Of(claimUID string) ([]share.Key, error) {
+	return d.list(func(k share.Key) bool { return k.BelongsTo(claimUID) })
+}
+
+func (d Dirs) list(wanted func(share.Key) bool) ([]share.Key, error) {
 	entries, err := os.ReadDir(d.root)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
@@ -74,7 +93,7 @@ func (d Dirs) List() ([]share.Key, error) {
 	}
 	var keys []share.Key
 	for _, e := range entries {
-		if k := share.Key(e.Name()); e.IsDir() && checkKey(k) == nil {
+		if k := share.Key(e.Name()); e.IsDir() && wanted(k) {
 			keys = append(keys, k)
 		}
 	}

@@ -28,14 +28,14 @@ type Specs struct {
 }
 
 // NewSpecs keeps specs in dir. It does not touch the disk.
-func NewSpecs(dir string, files durable.Files) Specs { return Specs{dir: dir, files: files} }
+func NewSpecs(dir string, files durable.Files) Specs { return Specs{dir: dir, files: derived(files)} }
 
 // Path is the file of a claim's spec.
 func (s Specs) Path(claimUID string) string {
 	return filepath.Join(s.dir, cdilib.GenerateTransientSpecName(Vendor, Class, claimUID)+specSuffix)
 }
 
-// Write puts the spec of a claim in place, durably. It returns false, and
+// Write puts the spec of a claim in place, atomically. It returns false, and
 // touches nothing, where that very spec is there. A missing directory is made;
 // ErrDirectoryGone says that it was deleted under this process.
 func (s Specs) Write(claimUID string, data []byte) (changed bool, err error) {

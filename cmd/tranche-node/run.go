@@ -110,10 +110,12 @@ func serve(ctx context.Context, config *v1alpha1.NodeConfig, node *driver.Driver
 
 func openStores(config *v1alpha1.NodeConfig) (stores, error) {
 	files := durable.Files{}
-	for _, dir := range []string{config.StateDir, config.CDIRoot} {
-		if err := files.MkdirAll(dir, 0o755); err != nil {
-			return stores{}, err
-		}
+	if err := files.MkdirAll(config.StateDir, 0o755); err != nil {
+		return stores{}, err
+	}
+	// Others use the CDI directory too: where it exists its mode is not ours.
+	if err := os.MkdirAll(config.CDIRoot, 0o755); err != nil { //nolint:gosec // container runtimes read it under any user
+		return stores{}, err
 	}
 	records, err := checkpoint.NewStore(filepath.Join(config.StateDir, "claims"), files)
 	if err != nil {
@@ -123,8 +125,7 @@ func openStores(config *v1alpha1.NodeConfig) (stores, error) {
 		records: records,
 		locks:   checkpoint.NewLocks(filepath.Join(config.StateDir, "lock")),
 		specs:   cdi.NewSpecs(config.CDIRoot, files),
-		// The healer compares them with the records after every boot.
-		dirs: cdi.NewDirs(filepath.Join(config.StateDir, "shares"), durable.Files{Derived: true}),
+		dirs:    cdi.NewDirs(filepath.Join(config.StateDir, "shares"), files),
 	}, nil
 }
 

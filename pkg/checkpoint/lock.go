@@ -4,9 +4,11 @@ package checkpoint
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"hash/fnv"
+	"io"
 	"os"
 	"sync"
 	"time"
@@ -50,24 +52,65 @@ func (l *Locks) Claim(ctx context.Context, uid string) (unlock func(), err error
 	h.Write([]byte(uid))
 	// Two claims on one byte only wait for each other. The sum stays positive
 	// and never is the byte of the reservation.
-	return l.lock(ctx, int64(h.Sum64()>>2)+1, "claim "+uid)
+	_, unlock, err = l.lock(ctx, int64(h.Sum64()>>2)+1, "claim "+uid)
+	return unlock, err
 }
 
 // Reserve waits until nobody else decides on the room of this node's cards.
-func (l *Locks) Reserve(ctx context.Context) (unlock func(), err error) {
-	return l.lock(ctx, reserve, "reservations")
+func (l *Locks) Reserve(ctx context.Context) (*Reservation, error) {
+	file, unlock, err := l.lock(ctx, reserve, "reservations")
+	if err != nil {
+		return nil, err
+	}
+	return &Reservation{file: file, unlock: unlock}, nil
 }
 
-func (l *Locks) lock(ctx context.Context, at int64, what string) (func(), error) {
+// Reservation is the right to decide on the room of this node's cards, until
+// Unlock.
+type Reservation struct {
+	file   *os.File
+	unlock func()
+}
+
+// Unlock lets others decide.
+func (r *Reservation) Unlock() { r.unlock() }
+
+// Mark is another one after every decision, whoever took it. So what is known
+// of the records under one mark is still all there is under the same mark, but
+// for what was removed meanwhile.
+type Mark [16]byte
+
+// Mark is the present one, zero where nobody has decided yet.
+func (r *Reservation) Mark() (Mark, error) {
+	var m Mark
+	if _, err := r.file.ReadAt(m[:], 0); err != nil && !errors.Is(err, io.EOF) {
+		return Mark{}, fmt.Errorf("read mark of reservations: %w", err)
+	}
+	return m, nil
+}
+
+// Change makes a new mark. It comes before the decision takes effect: a process
+// that dies in between only makes others look once more. The mark is random, so
+// that no lost or restored file can bring an old one back.
+func (r *Reservation) Change() (Mark, error) {
+	var m Mark
+	_, _ = rand.Read(m[:]) // never fails (crypto/rand)
+	if _, err := r.file.WriteAt(m[:], 0); err != nil {
+		return Mark{}, fmt.Errorf("write mark of reservations: %w", err)
+	}
+	return m, nil
+}
+
+func (l *Locks) lock(ctx context.Context, at int64, what string) (*os.File, func(), error) {
 	if err := l.lockLocal(ctx, at); err != nil {
-		return nil, fmt.Errorf("lock %s: %w", what, err)
+		return nil, nil, fmt.Errorf("lock %s: %w", what, err)
 	}
 	file, err := l.lockFile(ctx, at)
 	if err != nil {
 		l.unlockLocal(at)
-		return nil, fmt.Errorf("lock %s: %w", what, err)
+		return nil, nil, fmt.Errorf("lock %s: %w", what, err)
 	}
-	return func() {
+	return file, func() {
 		// Closing the only descriptor frees the kernel's lock.
 		_ = file.Close()
 		l.unlockLocal(at)

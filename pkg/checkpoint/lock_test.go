@@ -45,8 +45,14 @@ func TestMain(m *testing.M) {
 // lockFuncs are both kinds of lock.
 func lockFuncs(l *checkpoint.Locks) map[string]func(context.Context) (func(), error) {
 	return map[string]func(context.Context) (func(), error){
-		"claim u":      func(ctx context.Context) (func(), error) { return l.Claim(ctx, "u") },
-		"reservations": l.Reserve,
+		"claim u": func(ctx context.Context) (func(), error) { return l.Claim(ctx, "u") },
+		"reservations": func(ctx context.Context) (func(), error) {
+			reservation, err := l.Reserve(ctx)
+			if err != nil {
+				return nil, err
+			}
+			return reservation.Unlock, nil
+		},
 	}
 }
 
@@ -133,13 +139,13 @@ func TestLocksOfDifferentThingsDoNotWaitForEachOther(t *testing.T) {
 		require.NoError(t, err)
 		unlocks = append(unlocks, unlock)
 	}
-	unlock, err := locks.Reserve(t.Context())
+	reservation, err := locks.Reserve(t.Context())
 	require.NoError(t, err)
 	other := checkpoint.NewLocks(path)
 	theirs, err := other.Claim(t.Context(), "yet another")
 	require.NoError(t, err)
 	require.Equal(t, 65, locks.Waiting())
-	for _, f := range append(unlocks, unlock, theirs) {
+	for _, f := range append(unlocks, reservation.Unlock, theirs) {
 		f()
 	}
 	require.Zero(t, locks.Waiting())
@@ -244,11 +250,36 @@ func TestLockErrorsNameWhatIsLocked(t *testing.T) {
 func TestTheLockFileIsForRootOnly(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "lock")
-	unlock, err := checkpoint.NewLocks(path).Reserve(t.Context())
+	reservation, err := checkpoint.NewLocks(path).Reserve(t.Context())
 	require.NoError(t, err)
-	unlock()
+	reservation.Unlock()
 	info, err := os.Stat(path)
 	require.NoError(t, err)
 	require.Equal(t, fs.FileMode(0o600), info.Mode().Perm())
-	require.Zero(t, info.Size(), "nothing is ever written to it")
+}
+
+func TestAMarkStaysUntilSomebodyDecides(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "lock")
+	mark := func(change bool) (m checkpoint.Mark) {
+		// Another instance every time, as another process has.
+		reservation, err := checkpoint.NewLocks(path).Reserve(t.Context())
+		require.NoError(t, err)
+		defer reservation.Unlock()
+		if change {
+			m, err = reservation.Change()
+		} else {
+			m, err = reservation.Mark()
+		}
+		require.NoError(t, err)
+		return m
+	}
+	require.Zero(t, mark(false), "nobody has decided yet")
+	first := mark(true)
+	require.NotZero(t, first)
+	require.Equal(t, first, mark(false))
+	require.Equal(t, first, mark(false))
+	require.NotEqual(t, first, mark(true))
+	require.NoError(t, os.Truncate(path, 0))
+	require.Zero(t, mark(false), "a lost mark is no mark")
 }

@@ -6,15 +6,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
 	"slices"
 
 	"github.com/tranche-dra/tranche/cdi"
 	"github.com/tranche-dra/tranche/pkg/card"
 	"github.com/tranche-dra/tranche/pkg/checkpoint"
 	"github.com/tranche-dra/tranche/pkg/claims"
-	"github.com/tranche-dra/tranche/pkg/durable"
 	"github.com/tranche-dra/tranche/pkg/share"
 	resourceapi "k8s.io/api/resource/v1"
 )
@@ -44,10 +41,12 @@ type Config struct {
 // Preparer prepares and unprepares claims.
 type Preparer struct {
 	Config
+
+	room room
 }
 
 // New makes a Preparer. It does no I/O.
-func New(config Config) *Preparer { return &Preparer{config} }
+func New(config Config) *Preparer { return &Preparer{Config: config} }
 
 // Prepared is one share that containers can use.
 type Prepared struct {
@@ -118,20 +117,6 @@ func (p *Preparer) hold(ctx context.Context, claim share.Claim, shares []share.S
 	return record, staged.Settle()
 }
 
-// reserve publishes the record if its shares fit. Nobody else decides about
-// room meanwhile, so nothing in here waits for the disk.
-func (p *Preparer) reserve(ctx context.Context, claim share.Claim, shares []share.Share, staged durable.Staged) error {
-	unlock, err := p.Locks.Reserve(ctx)
-	if err != nil {
-		return fmt.Errorf("prepare claim %s: %w", claim, err)
-	}
-	defer unlock()
-	if err := p.fit(claim, shares); err != nil {
-		return err
-	}
-	return staged.Publish()
-}
-
 // finish brings the node from a record that holds room to one that is Prepared,
 // and returns whether a file had to be written for that.
 func (p *Preparer) finish(ctx context.Context, record checkpoint.Record) (changed bool, err error) {
@@ -186,75 +171,6 @@ func (p *Preparer) device(ctx context.Context, s share.Share) (device cdi.Device
 		return device, wrote, fmt.Errorf("find files of card %s: %w", c.UUID, err)
 	}
 	return cdi.Device{Share: s, Card: c, HostDir: p.Dirs.Path(s.Key()), Edits: edits}, wrote, nil
-}
-
-// fit checks that the shares fit beside all that others hold on this node. The
-// caller holds the reservation lock.
-func (p *Preparer) fit(claim share.Claim, shares []share.Share) error {
-	held, err := p.held(claim.UID)
-	if err != nil {
-		return fmt.Errorf("prepare claim %s: %w", claim, err)
-	}
-	for _, s := range shares {
-		c, ok := p.Node.Card(s.Device)
-		if !ok {
-			return &claims.Error{Claim: claim, Request: s.Request, Device: s.Device, Err: claims.ErrNoSuchCard}
-		}
-		if err := share.Fit(share.CapacityOf(c, p.Slots), held, s); err != nil {
-			return err
-		}
-		held = append(held, s)
-	}
-	return nil
-}
-
-// held is what all claims but one hold: by their records and, where a record
-// cannot be read, by the files that its containers still use.
-func (p *Preparer) held(exceptUID string) ([]share.Share, error) {
-	listing, err := p.Records.List()
-	if err != nil {
-		return nil, err
-	}
-	var held []share.Share
-	for _, r := range listing.Records {
-		if r.Claim.UID != exceptUID {
-			held = append(held, r.Shares...)
-		}
-	}
-	for _, bad := range listing.Bad {
-		if bad.ClaimUID == exceptUID {
-			continue
-		}
-		shares, err := p.sharesOnDisk(bad.ClaimUID)
-		if err != nil {
-			return nil, err
-		}
-		held = append(held, shares...)
-	}
-	return held, nil
-}
-
-// sharesOnDisk reads what a claim without a usable record holds. A directory
-// that does not tell is passed over: it must not stop every other claim.
-func (p *Preparer) sharesOnDisk(uid string) ([]share.Share, error) {
-	all, err := p.Dirs.List()
-	if err != nil {
-		return nil, err
-	}
-	var shares []share.Share
-	for _, key := range all {
-		if !key.BelongsTo(uid) {
-			continue
-		}
-		data, err := os.ReadFile(filepath.Join(p.Dirs.Path(key), cdi.ShareFileName))
-		if err != nil {
-			continue
-		}
-		if doc, err := cdi.ParseShareFile(data); err == nil {
-			shares = append(shares, doc.Share())
-		}
-	}
-	return shares, nil
 }
 
 func (p *Preparer) setAside(ctx context.Context, uid string, damage error) error {

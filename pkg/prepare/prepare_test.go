@@ -200,6 +200,28 @@ func TestConcurrentClaimsOfTwoDriversNeverOverCommit(t *testing.T) {
 	require.Empty(t, listing.Records)
 }
 
+// What a driver remembers of the other's claims is never less than there is,
+// and a claim is not refused over one that is gone.
+func TestWhatTheOtherDriverDoesIsSeen(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	a, b := newNode(t, dir), newNode(t, dir)
+	big := func(name string) *resourceapi.ResourceClaim {
+		return fixture.Claim(name, fixture.Result{Request: "gpu", Cores: 60, Memory: "1Gi"})
+	}
+	for round := range 3 {
+		first, second := big(fmt.Sprint("first", round)), big(fmt.Sprint("second", round))
+		_, err := a.Prepare(t.Context(), first)
+		require.NoError(t, err)
+		_, err = b.Prepare(t.Context(), second)
+		require.ErrorContains(t, err, "held by "+claims.Of(first).String(), "prepared by the other a moment ago")
+		require.NoError(t, b.Unprepare(t.Context(), claims.Of(first)))
+		_, err = a.Prepare(t.Context(), second)
+		require.NoError(t, err, "taken back by the other a moment ago")
+		require.NoError(t, b.Unprepare(t.Context(), claims.Of(second)))
+	}
+}
+
 func TestADamagedRecordIsSetAsideAndOthersGoOn(t *testing.T) {
 	t.Parallel()
 	for name, damage := range map[string]func([]byte) []byte{

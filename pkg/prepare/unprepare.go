@@ -55,16 +55,20 @@ func (p *Preparer) sweep(uid string) error {
 	if err := p.removeDirs(uid, nil); err != nil {
 		return err
 	}
-	return p.Records.Remove(uid)
+	if err := p.Records.Remove(uid); err != nil {
+		return err
+	}
+	p.room.remove(uid)
+	return nil
 }
 
 func (p *Preparer) removeDirs(uid string, keep []share.Key) error {
-	all, err := p.Dirs.List()
+	keys, err := p.Dirs.Of(uid)
 	if err != nil {
 		return err
 	}
-	for _, key := range all {
-		if key.BelongsTo(uid) && !slices.Contains(keep, key) {
+	for _, key := range keys {
+		if !slices.Contains(keep, key) {
 			if err := p.Dirs.Remove(key); err != nil {
 				return err
 			}

@@ -5,7 +5,6 @@ package share
 import (
 	"crypto/sha256"
 	"encoding/hex"
-	"regexp"
 	"strings"
 
 	"github.com/tranche-dra/tranche/pkg/card"
@@ -54,12 +53,21 @@ type Claim struct {
 // String is "namespace/name".
 func (c Claim) String() string { return c.Namespace + "/" + c.Name }
 
-// uidPattern is what the API server gives as UID (RFC 4122 text), and what else
-// is safe as the name of a file and of a CDI device.
-var uidPattern = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9-]{0,127}$`)
+// maxUID is the longest UID that names on the node have room for.
+const maxUID = 128
 
-// UsableUID tells whether a claim's UID can be part of names on the node.
-func UsableUID(uid string) bool { return uidPattern.MatchString(uid) }
+// UsableUID tells whether a claim's UID can be part of the names of files and
+// CDI devices: letters, digits and hyphens, as in the RFC 4122 text that the API
+// server gives.
+func UsableUID(uid string) bool {
+	for i := range len(uid) {
+		c := uid[i]
+		if !('a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || c == '-' && i > 0) {
+			return false
+		}
+	}
+	return uid != "" && len(uid) <= maxUID
+}
 
 // ID is the full identity of a share. One claim may hold the same card twice,
 // told apart by ShareID; a card that is not shareable has no ShareID.
@@ -98,6 +106,9 @@ func (k Key) ClaimUID() (string, bool) {
 
 // BelongsTo tells whether the key is one of the claim with that UID.
 func (k Key) BelongsTo(claimUID string) bool {
+	if !strings.HasPrefix(string(k), claimUID) { // most keys differ here already
+		return false
+	}
 	uid, ok := k.ClaimUID()
 	return ok && uid == claimUID
 }
