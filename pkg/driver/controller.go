@@ -9,6 +9,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/util/flowcontrol"
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/dynamic-resource-allocation/resourceslice"
 	"k8s.io/klog/v2"
@@ -66,7 +67,7 @@ func (s *sliceController) start(ctx context.Context) {
 		Owner:        &resourceslice.Owner{APIVersion: "v1", Kind: "Node", Name: s.nodeName, UID: s.nodeUID},
 		Resources:    first,
 		SyncDelay:    &s.timing.SyncDelay,
-		Queue:        newObservedQueue(s.timing, s.synced),
+		Queue:        newQueue(s.timing, s.synced),
 		ErrorHandler: s.failed,
 	})
 	if err != nil {
@@ -92,25 +93,49 @@ func (s *sliceController) stop() {
 	s.running.Stop()
 }
 
-// observedQueue tells when an item was done without an error, which the
-// controller says to its queue only.
-type observedQueue struct {
+// Corrections of what others did to our slices come at once, up to
+// fastCorrections of them and one more every correctionRefill; the rest wait for
+// the controller's own default. Two instances that want different slices, one of
+// which never becomes ready, would otherwise write several times a second.
+const (
+	fastCorrections  = 60
+	correctionRefill = 5 * time.Second
+)
+
+// queue is the controller's queue of pools, with three differences: an error
+// keeps a pool back for RetryMost at most, it is told when a pool was done
+// without an error, which the controller says to its queue only, and it slows
+// down when corrections do not end.
+type queue struct {
 	workqueue.TypedRateLimitingInterface[string]
-	done func()
+	done      func()
+	syncDelay time.Duration
+	fast      flowcontrol.PassiveRateLimiter
 }
 
-func newObservedQueue(t Timing, done func()) observedQueue {
-	limiter := workqueue.NewTypedItemExponentialFailureRateLimiter[string](min(t.RetryFirst, time.Second), t.RetryMost)
-	return observedQueue{TypedRateLimitingInterface: workqueue.NewTypedRateLimitingQueue(limiter), done: done}
+func newQueue(t Timing, done func()) queue {
+	limiter := workqueue.NewTypedItemExponentialFailureRateLimiter[string](t.RetryFirst, t.RetryMost)
+	return queue{
+		TypedRateLimitingInterface: workqueue.NewTypedRateLimitingQueue(limiter), done: done, syncDelay: t.SyncDelay,
+		fast: flowcontrol.NewTokenBucketPassiveRateLimiter(float32(time.Second)/float32(correctionRefill), fastCorrections),
+	}
 }
 
-// Forget ends a series of failures: the item is done.
-func (q observedQueue) Forget(pool string) {
+// AddAfter takes a pool whose slices were seen to change.
+func (q queue) AddAfter(pool string, delay time.Duration) {
+	if delay == q.syncDelay && !q.fast.TryAccept() {
+		delay = resourceslice.DefaultSyncDelay
+	}
+	q.TypedRateLimitingInterface.AddAfter(pool, delay)
+}
+
+// Forget ends a series of failures: the pool is done.
+func (q queue) Forget(pool string) {
 	q.TypedRateLimitingInterface.Forget(pool)
 	q.done()
 }
 
-var _ workqueue.TypedRateLimitingInterface[string] = observedQueue{}
+var _ workqueue.TypedRateLimitingInterface[string] = queue{}
 
 // logFailure is for errors that are tried again.
 func logFailure(ctx context.Context, err error, msg string) {

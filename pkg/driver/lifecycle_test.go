@@ -84,6 +84,26 @@ func TestCallsUnderWayAreFinishedBeforeTheEnd(t *testing.T) {
 	require.Empty(t, m.sockets(t))
 }
 
+func TestTheDriverServesUntilKubeletHasLetGo(t *testing.T) {
+	t.Parallel()
+	m := newMachine(t)
+	d := m.start(t)
+	conn := dial(t, filepath.Join(m.root, "plugins", driver.Name, "dra-pod-1.sock"))
+	call := func() error {
+		_, err := drav1.NewDRAPluginClient(conn).NodePrepareResources(t.Context(), &drav1.NodePrepareResourcesRequest{})
+		return err
+	}
+	require.NoError(t, call())
+	d.stop()
+	eventually(t, "the registration is gone", func() bool { return len(m.sockets(t)) == 1 })
+	for range 20 {
+		require.NoError(t, call(), "answers may be under way as long as kubelet is connected")
+	}
+	require.NoError(t, conn.Close())
+	require.NoError(t, d.wait())
+	require.Empty(t, m.sockets(t))
+}
+
 func TestATryThatWouldWaitGivesUpAtTheEnd(t *testing.T) {
 	t.Parallel()
 	m := newMachine(t)

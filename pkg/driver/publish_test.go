@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	resourceapi "k8s.io/api/resource/v1"
@@ -95,6 +96,19 @@ func TestSlicesComeBack(t *testing.T) {
 	})
 }
 
+func TestARegistrationAsksForTheSlicesAtOnce(t *testing.T) {
+	t.Parallel()
+	m := newMachine(t)
+	m.config.Timing.SyncDelay = time.Hour // nothing else brings them back
+	m.start(t)
+	eventually(t, "published", m.api.hasCards(t, 2))
+	m.api.deleteSlices(t)
+	eventually(t, "published again", func() bool {
+		m.register(t, "pod-1", true) // the deletion may not have been seen by the first
+		return m.api.hasCards(t, 2)()
+	})
+}
+
 func TestEqualCardsAreWrittenOnce(t *testing.T) {
 	t.Parallel()
 	m := newMachine(t)
@@ -145,11 +159,14 @@ func TestCardsStayPublishedWhileTheyCannotBeListed(t *testing.T) {
 func TestCardsThatCannotBeListedAtStartArePublishedLater(t *testing.T) {
 	t.Parallel()
 	m := newMachine(t)
+	m.config.Timing.Relist = time.Hour // a failure is not left for that long
 	m.cards.err = errors.New("not yet")
 	m.start(t)
 	eventually(t, "an empty slice", m.api.hasCards(t, 0))
-	m.cards.set(nil, fixture.Card(0))
-	eventually(t, "the card", m.api.hasCards(t, 1))
+	m.cards.mu.Lock()
+	m.cards.err = nil // and nobody says so
+	m.cards.mu.Unlock()
+	eventually(t, "the cards", m.api.hasCards(t, 2))
 }
 
 func TestWholeCardsWhereSharingIsImpossible(t *testing.T) {

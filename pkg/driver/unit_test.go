@@ -16,6 +16,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/client-go/util/workqueue"
 
 	"github.com/tranche-dra/tranche/pkg/card"
 )
@@ -125,6 +126,37 @@ func TestInsistUsesKubeletsTimeAndLeavesSomeForTheAnswer(t *testing.T) {
 		})
 	}
 }
+
+func TestCorrectionsWithoutEndSlowDown(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		q := newQueue(Timing{}.withDefaults(), func() {})
+		inner := &delays{TypedRateLimitingInterface: q.TypedRateLimitingInterface}
+		defer inner.ShutDown()
+		q.TypedRateLimitingInterface = inner
+		for range fastCorrections {
+			q.AddAfter("node1", q.syncDelay)
+			require.Equal(t, q.syncDelay, inner.last)
+		}
+		q.AddAfter("node1", q.syncDelay)
+		require.Equal(t, 30*time.Second, inner.last)
+		q.AddAfter("node1", time.Minute)
+		require.Equal(t, time.Minute, inner.last, "what is no correction stays as it is")
+		time.Sleep(correctionRefill + time.Second) //nolint:forbidigo // virtual time
+		q.AddAfter("node1", q.syncDelay)
+		require.Equal(t, q.syncDelay, inner.last)
+		q.AddAfter("node1", q.syncDelay)
+		require.Equal(t, 30*time.Second, inner.last)
+	})
+}
+
+// delays remembers the last delay.
+type delays struct {
+	workqueue.TypedRateLimitingInterface[string]
+	last time.Duration
+}
+
+func (d *delays) AddAfter(_ string, delay time.Duration) { d.last = delay }
 
 func TestInventoryKeepsTheLastGoodCards(t *testing.T) {
 	t.Parallel()
