@@ -25,5 +25,7 @@ func execute() int {
 	defer stop()
 	cmd := newCommand(os.Getenv)
 	cmd.SetContext(ctx)
-	return cli.Run(cmd)
+	doctor := newDoctorCommand(os.Getenv)
+	cmd.AddCommand(doctor.command())
+	return max(cli.Run(cmd), doctor.exit)
 }
