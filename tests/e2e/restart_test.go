@@ -211,6 +211,10 @@ func TestTheAPIServerIsAwayForAMinute(t *testing.T) {
 	require.Equal(t, before, left(t), "nothing is lost meanwhile")
 	ctl(t, "start", "apiserver")
 	slices(t)
+	// They may wait for a minute and more before they try again; the driver is
+	// what is judged here.
+	ctl(t, "restart", "controller-manager")
+	ctl(t, "restart", "scheduler")
 	n.pod(t, "after", kube.Request("gpu", "share.tranche.dev", 1, kube.Share("30", "4Gi")))
 	n.ready(t, "p", "after")
 }
