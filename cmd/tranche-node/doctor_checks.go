@@ -46,7 +46,7 @@ func clusterChecks(o *options, node string, cards hardware) ([]doctor.Check, err
 	const name = "API server"
 	c, err := connect(o, node)
 	if err != nil {
-		return []doctor.Check{{Name: name, Examiner: doctor.Known{{
+		return []doctor.Check{{Name: name, Examiner: doctor.Known{{ //nolint:nilerr // it is a finding
 			Level: doctor.Warning, Seen: err.Error(), Remedy: "run doctor in the driver's pod, or name a file: --kubeconfig",
 		}}}}, nil
 	}

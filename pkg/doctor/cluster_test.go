@@ -84,7 +84,8 @@ func TestSlices(t *testing.T) {
 		want   []want
 	}{
 		"every card, in two slices": {
-			[]runtime.Object{slice("a", 1, true, first), slice("b", 1, true, second)}, cardsOf{cards: []card.Card{first, second}},
+			[]runtime.Object{slice("a", 1, true, first), slice("b", 1, true, second)},
+			cardsOf{cards: []card.Card{first, second}},
 			[]want{{doctor.OK, "2 cards published in 2 slices", ""}},
 		},
 		"a node without cards": {[]runtime.Object{slice("a", 1, true)}, cardsOf{}, []want{{doctor.OK, "0 cards published in 1 slice", ""}}},
@@ -92,15 +93,18 @@ func TestSlices(t *testing.T) {
 			[]runtime.Object{slice("a", 1, false, whole)}, cardsOf{cards: []card.Card{whole}}, []want{{doctor.OK, "1 card published", ""}},
 		},
 		"a card too few and one too many": {
-			[]runtime.Object{slice("a", 1, true, second)}, cardsOf{cards: []card.Card{first}},
+			[]runtime.Object{slice("a", 1, true, second)},
+			cardsOf{cards: []card.Card{first}},
 			[]want{{doctor.Problem, "card " + string(first.UUID) + " is not published", "events"}, {doctor.Problem, "no such card", "log"}},
 		},
 		"what an older generation listed does not count": {
-			[]runtime.Object{slice("a", 1, true, first), slice("b", 2, true)}, cardsOf{cards: []card.Card{first}},
+			[]runtime.Object{slice("a", 1, true, first), slice("b", 2, true)},
+			cardsOf{cards: []card.Card{first}},
 			[]want{{doctor.Problem, "is not published", "events"}},
 		},
 		"cards published whole by an API server without the feature": {
-			[]runtime.Object{slice("a", 1, false, first)}, cardsOf{cards: []card.Card{first}},
+			[]runtime.Object{slice("a", 1, false, first)},
+			cardsOf{cards: []card.Card{first}},
 			[]want{{doctor.Problem, "not for sharing", "DRAConsumableCapacity"}},
 		},
 		"none":                     {nil, cardsOf{cards: []card.Card{first}}, []want{{doctor.Problem, "no ResourceSlice of this node", "logs"}}},

@@ -222,17 +222,19 @@ func TestCards(t *testing.T) {
 		"a card with faults": {
 			with(func(c *card.Card) {
 				c.Faults = []card.Fault{{Kind: "XidError", Message: "XID 79", Evict: true}, {Kind: "TooHot", Message: "99 C"}}
-			}), files{},
+			}),
+			files{},
 			[]want{shared, {doctor.Problem, "XidError, its pods are stopped: XID 79", "reset"}, {doctor.Problem, "TooHot, no new pods go there: 99 C", "reset"}},
 		},
 		"a device node is missing": {
-			cardsOf{cards: []card.Card{fixture.Card(0), fixture.Card(1)}}, files{missing: fixture.Card(0).UUID},
+			cardsOf{cards: []card.Card{fixture.Card(0), fixture.Card(1)}},
+			files{missing: fixture.Card(0).UUID},
 			[]want{shared, {doctor.Problem, "/dev/nvidia0 is missing: load the driver", "pods on this card wait"}, shared},
 		},
 		"the driver's libraries are missing": {
 			with(func(*card.Card) {}), files{common: errBroken}, []want{shared, {doctor.Problem, "broken", "pods with a claim wait"}},
 		},
-		"no card":                   {cardsOf{}, files{}, []want{{doctor.Warning, "no cards: looked in vain", "--driver-root"}}},
+		"no card":                  {cardsOf{}, files{}, []want{{doctor.Warning, "no cards: looked in vain", "--driver-root"}}},
 		"cards that do not answer": {cardsOf{err: errBroken}, files{}, []want{{doctor.Problem, "broken", "nvidia-smi"}}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -255,7 +257,8 @@ func TestRecords(t *testing.T) {
 	}{
 		"none": {nil, nil, []want{{doctor.OK, "no claim holds a share", ""}}},
 		"two, one on its way": {
-			[]checkpoint.Record{record("a", checkpoint.Prepared), record("b", checkpoint.Preparing)}, nil,
+			[]checkpoint.Record{record("a", checkpoint.Prepared), record("b", checkpoint.Preparing)},
+			nil,
 			[]want{{doctor.OK, "2 claims with shares: team/a, team/b (Preparing)", ""}},
 		},
 		"more than a line takes": {

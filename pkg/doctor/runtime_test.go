@@ -116,29 +116,34 @@ func TestWhereTheContainerRuntimeIsLookedFor(t *testing.T) {
 	}{
 		"below the host's root": {
 			func(t *testing.T, host string) { listen(t, host+"/run/containerd/containerd.sock", good) },
-			"", want{doctor.OK, "/run/containerd/containerd.sock", ""},
+			"",
+			want{doctor.OK, "/run/containerd/containerd.sock", ""},
 		},
 		"a socket in an odd place, named as the host knows it": {
 			func(t *testing.T, host string) { listen(t, host+"/odd/c.sock", good) },
-			"/odd/c.sock", want{doctor.OK, "/odd/c.sock", ""},
+			"/odd/c.sock",
+			want{doctor.OK, "/odd/c.sock", ""},
 		},
 		"Docker's containerd beside the one that kubelet uses": {
 			func(t *testing.T, host string) {
 				listen(t, host+"/run/containerd/containerd.sock", cri.UnimplementedRuntimeServiceServer{})
 				listen(t, host+"/run/k3s/containerd/containerd.sock", good)
 			},
-			"", want{doctor.OK, "/run/k3s/containerd/containerd.sock", ""},
+			"",
+			want{doctor.OK, "/run/k3s/containerd/containerd.sock", ""},
 		},
 		"a runtime that has died": {
 			func(t *testing.T, host string) { abandoned(t, host+"/run/crio/crio.sock") },
-			"", want{doctor.Problem, "connection refused", "log"},
+			"",
+			want{doctor.Problem, "connection refused", "log"},
 		},
 		"no socket anywhere": {
 			func(*testing.T, string) {}, "/none.sock", want{doctor.Warning, "at /none.sock, below / and ", "--runtime-endpoint"},
 		},
 		"a file that is no socket": {
 			func(t *testing.T, host string) { require.NoError(t, os.WriteFile(host+"/c.sock", nil, 0o600)) },
-			"/c.sock", want{doctor.Warning, "no socket", "--runtime-endpoint"},
+			"/c.sock",
+			want{doctor.Warning, "no socket", "--runtime-endpoint"},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
