@@ -6,7 +6,6 @@ import (
 	"context"
 	"os"
 	"path/filepath"
-	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -191,9 +190,7 @@ func FuzzRuntimeConfig(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text string) {
 		found := doctor.JudgeContainerd(text)
 		require.Len(t, found, 1)
-		if found[0].Level == doctor.OK {
-			require.Contains(t, text, "cdi", "nothing is fine that was not said")
-		}
-		require.NotEmpty(t, strings.TrimSpace(found[0].Seen))
+		require.Equal(t, found[0].Level == doctor.OK, found[0].Remedy == "", "what is not fine has a remedy")
+		require.NotEmpty(t, found[0].Seen)
 	})
 }
