@@ -49,8 +49,9 @@ func main() {
 	out := flag.String("out", "build/bench", "directory of the report")
 	flag.Parse()
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Minute)
-	defer cancel()
-	if err := run(ctx, *out); err != nil {
+	err := run(ctx, *out)
+	cancel()
+	if err != nil {
 		fmt.Fprintln(os.Stderr, "bench cluster:", err)
 		os.Exit(1)
 	}
@@ -235,11 +236,11 @@ func driverMemory() (map[string]float64, error) {
 		return nil, err
 	}
 	for _, comm := range comms {
-		name, err := os.ReadFile(comm) //nolint:gosec // below /proc
+		name, err := os.ReadFile(comm)
 		if err != nil || strings.TrimSpace(string(name)) != "tranche-node" {
 			continue
 		}
-		status, err := os.ReadFile(filepath.Join(filepath.Dir(comm), "status")) //nolint:gosec // below /proc
+		status, err := os.ReadFile(filepath.Join(filepath.Dir(comm), "status"))
 		if err != nil {
 			return nil, err
 		}
