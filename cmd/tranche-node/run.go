@@ -105,6 +105,7 @@ func serve(ctx context.Context, config *v1alpha1.NodeConfig, node *driver.Driver
 	group.Go(func() error { return serveHealth(ctx, health, node) })
 	group.Go(func() error { return healer.Run(ctx) })
 	group.Go(func() error { return node.Run(ctx) })
+	group.Go(func() error { settleMemory(ctx); return nil })
 	return group.Wait()
 }
 
