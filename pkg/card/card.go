@@ -23,7 +23,7 @@ type MiB int64
 func (m MiB) Bytes() int64 { return int64(m) << 20 }
 
 // FloorMiB is the number of whole MiB in n bytes.
-func FloorMiB(n uint64) MiB { return MiB(n >> 20) } //nolint:gosec // at most 2^44, fits
+func FloorMiB(n uint64) MiB { return MiB(n >> 20) }
 
 // String prints the amount as a Kubernetes quantity, for example "4096Mi".
 func (m MiB) String() string { return fmt.Sprintf("%dMi", int64(m)) }

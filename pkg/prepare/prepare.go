@@ -8,12 +8,13 @@ import (
 	"fmt"
 	"slices"
 
+	resourceapi "k8s.io/api/resource/v1"
+
 	"github.com/tranche-dra/tranche/cdi"
 	"github.com/tranche-dra/tranche/pkg/card"
 	"github.com/tranche-dra/tranche/pkg/checkpoint"
 	"github.com/tranche-dra/tranche/pkg/claims"
 	"github.com/tranche-dra/tranche/pkg/share"
-	resourceapi "k8s.io/api/resource/v1"
 )
 
 // Reporter hears of what an administrator should look at.

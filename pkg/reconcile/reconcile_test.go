@@ -226,15 +226,15 @@ func TestAClaimThatIsGoneIsReleasedOnceAfterTheGraceTime(t *testing.T) {
 			w, node, r := start(t)
 			claim := running(t, w, node, "c")
 			tc.change(w, claim)
-			_ = r.Pass(t.Context(), false) //nolint:errcheck // the API server is away in one row
+			_ = r.Pass(t.Context(), false)
 			require.True(t, recorded(t, node, claim), "nothing is released at first sight")
 			w.now = w.now.Add(grace - time.Second)
-			_ = r.Pass(t.Context(), false) //nolint:errcheck // as above
+			_ = r.Pass(t.Context(), false)
 			require.True(t, recorded(t, node, claim), "nor within the grace time")
 			w.now = w.now.Add(2 * time.Second)
-			_ = r.Pass(t.Context(), false) //nolint:errcheck // as above
+			_ = r.Pass(t.Context(), false)
 			require.Equal(t, !tc.released, recorded(t, node, claim))
-			_ = r.Pass(t.Context(), false) //nolint:errcheck // as above
+			_ = r.Pass(t.Context(), false)
 			if tc.released {
 				require.Equal(t, map[string]int{"stale": 1}, w.healed)
 			} else {
@@ -304,7 +304,7 @@ func TestRunMendsAWipedDirectoryAtOnce(t *testing.T) {
 	// The interval is an hour: only the watch can be what mends. The file is
 	// removed until the watch was there in time to see it.
 	require.Eventually(t, func() bool {
-		_ = os.Remove(node.Specs.Path(string(claim.UID))) //nolint:errcheck // gone is what it should be
+		_ = os.Remove(node.Specs.Path(string(claim.UID)))
 		select {
 		case <-w.restored:
 			return true

@@ -107,12 +107,12 @@ func child(job string) error {
 		}
 	}}
 	dir := os.Getenv(envDir)
-	node, err := fixture.NewNode(filepath.Join(dir, "node"), 2, boot, durable.Files{})
-	if err != nil {
+	// Only the job is interrupted, not the opening of the stores.
+	if _, err := fixture.NewNode(filepath.Join(dir, "node"), 2, boot, durable.Files{}); err != nil {
 		return err
 	}
-	// Only the job is interrupted, not the opening of the stores.
-	if node, err = fixture.NewNode(filepath.Join(dir, "node"), 2, boot, files); err != nil {
+	node, err := fixture.NewNode(filepath.Join(dir, "node"), 2, boot, files)
+	if err != nil {
 		return err
 	}
 	if err := jobs[job](context.Background(), node); err != nil {

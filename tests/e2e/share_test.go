@@ -16,7 +16,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/tranche-dra/tranche/cdi"
-
 	"github.com/tranche-dra/tranche/tests/kube"
 )
 

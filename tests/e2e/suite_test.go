@@ -134,7 +134,7 @@ func (n team) explain(t *testing.T) {
 		{"-n", kube.System, "get", "pods,events"},
 		{"-n", kube.System, "logs", "-l", kube.Selector, "--tail=40"},
 	} {
-		out, _ := kube.Kubectl(ctx, args...) //nolint:errcheck // best effort, after a failure
+		out, _ := kube.Kubectl(ctx, args...)
 		t.Logf("kubectl %s\n%s", strings.Join(args, " "), out)
 	}
 }

@@ -60,12 +60,12 @@ func Connect() (kubernetes.Interface, error) {
 
 // Kubectl runs kubectl and returns all that it printed.
 func Kubectl(ctx context.Context, args ...string) (string, error) {
-	return output(exec.CommandContext(ctx, "kubectl", args...)) //nolint:gosec // the arguments are the tests' own
+	return output(exec.CommandContext(ctx, "kubectl", args...))
 }
 
 // Control stops, starts, restarts or kills a component of the cluster.
 func Control(ctx context.Context, verb, component string) error {
-	_, err := output(exec.CommandContext(ctx, os.Getenv("TRANCHE_CLUSTER_CTL"), "ctl", verb, component)) //nolint:gosec // set by the cluster
+	_, err := output(exec.CommandContext(ctx, os.Getenv("TRANCHE_CLUSTER_CTL"), "ctl", verb, component))
 	return err
 }
 
@@ -107,7 +107,7 @@ func WaitForDriver(ctx context.Context) error {
 	if err == nil {
 		return nil
 	}
-	pods, _ := Kubectl(ctx, "-n", System, "describe", "pods") //nolint:errcheck // the first error counts
+	pods, _ := Kubectl(ctx, "-n", System, "describe", "pods")
 	return fmt.Errorf("wait for the driver: %w\n%s", err, pods)
 }
 

@@ -15,4 +15,4 @@
 // +groupName=tranche.dev
 package v1alpha1
 
-//go:generate go run sigs.k8s.io/controller-tools/cmd/controller-gen@v0.23.0 object:headerFile=boilerplate.go.txt paths=.
+//go:generate go tool -modfile=../../../tests/tools/go.mod controller-gen object:headerFile=boilerplate.go.txt paths=.
