@@ -37,14 +37,14 @@ func checksOf(o *options, config *v1alpha1.NodeConfig, endpoint string) (checks 
 		doctor.Check{Name: "other plugins", Examiner: doctor.OtherPlugins{KubeletRoot: config.KubeletRoot, Cards: cards}},
 		doctor.Check{Name: "records", Examiner: doctor.Records(filepath.Join(config.StateDir, "claims"))},
 	)
-	cluster, err := clusterChecks(o, config.NodeName, cards)
+	cluster, err := clusterChecks(o, config, cards)
 	return append(checks, cluster...), cards.close, err
 }
 
 // clusterChecks are those that ask the API server.
-func clusterChecks(o *options, node string, cards hardware) ([]doctor.Check, error) {
+func clusterChecks(o *options, config *v1alpha1.NodeConfig, cards hardware) ([]doctor.Check, error) {
 	const name = "API server"
-	c, err := connect(o, node)
+	c, err := connect(o, config.NodeName)
 	if err != nil {
 		return []doctor.Check{{Name: name, Examiner: doctor.Known{{ //nolint:nilerr // it is a finding
 			Level: doctor.Warning, Seen: err.Error(), Remedy: "run doctor in the driver's pod, or name a file: --kubeconfig",
@@ -55,8 +55,8 @@ func clusterChecks(o *options, node string, cards hardware) ([]doctor.Check, err
 		return nil, err
 	}
 	return []doctor.Check{
-		{Name: name, Examiner: doctor.APIServer{Client: c.kubernetes}},
-		{Name: "published cards", Examiner: doctor.Slices{Client: c.kubernetes, Node: node, Driver: driver.Name, Cards: cards}},
+		{Name: name, Examiner: doctor.APIServer{Client: c.kubernetes, Forced: config.ForceOldKubernetes}},
+		{Name: "published cards", Examiner: doctor.Slices{Client: c.kubernetes, Node: config.NodeName, Driver: driver.Name, Cards: cards}},
 		{Name: "device classes", Examiner: doctor.Classes{Client: c.kubernetes, Names: deviceclasses.Names()}},
 		{Name: "admission policies", Examiner: doctor.Policies{Client: c.kubernetes, Policies: policies, Bindings: bindings}},
 	}, nil

@@ -26,7 +26,11 @@ const (
 
 // APIServer checks that the API server answers and is of a version that can
 // share cards.
-type APIServer struct{ Client kubernetes.Interface }
+type APIServer struct {
+	Client kubernetes.Interface
+	// Forced says that the driver shares cards whatever the version.
+	Forced bool
+}
 
 // Examine implements Examiner.
 func (a APIServer) Examine(ctx context.Context) []Finding {
@@ -34,7 +38,10 @@ func (a APIServer) Examine(ctx context.Context) []Finding {
 	if err != nil {
 		return one(Problem, fmt.Sprintf("ask API server for its version: %v", err), "see whether the API server runs, and whether pods of this node reach it")
 	}
-	if older(info.GitVersion, oldestKubernetes) {
+	switch old := older(info.GitVersion, oldestKubernetes); {
+	case old && a.Forced:
+		return one(Warning, "Kubernetes "+info.GitVersion+" allocates shares wrongly, and cards are shared all the same: forceOldKubernetes is set", "upgrade to 1.36 or newer")
+	case old:
 		return one(Problem, "Kubernetes "+info.GitVersion+" allocates shares wrongly: cards are published whole", "upgrade to 1.36 or newer")
 	}
 	return one(OK, "Kubernetes "+info.GitVersion+" answers", "")

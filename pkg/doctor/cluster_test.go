@@ -37,21 +37,23 @@ func TestAPIServer(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {
 		version string
+		forced  bool
 		err     error
 		want    want
 	}{
-		"of today":            {"v1.37.2", nil, want{doctor.OK, "Kubernetes v1.37.2 answers", ""}},
-		"the oldest":          {"v1.36.0-rc.0", nil, want{doctor.OK, "v1.36.0-rc.0", ""}},
-		"too old":             {"v1.35.9+vendor", nil, want{doctor.Problem, "v1.35.9+vendor allocates shares wrongly", "1.36"}},
-		"of a strange build":  {"main", nil, want{doctor.OK, "main", ""}},
-		"that is not reached": {"", errBroken, want{doctor.Problem, "broken", "reach"}},
+		"of today":            {"v1.37.2", false, nil, want{doctor.OK, "Kubernetes v1.37.2 answers", ""}},
+		"the oldest":          {"v1.36.0-rc.0", false, nil, want{doctor.OK, "v1.36.0-rc.0", ""}},
+		"too old":             {"v1.35.9+vendor", false, nil, want{doctor.Problem, "v1.35.9+vendor allocates shares wrongly", "1.36"}},
+		"too old, and forced": {"v1.35.9", true, nil, want{doctor.Warning, "forceOldKubernetes", "1.36"}},
+		"of a strange build":  {"main", false, nil, want{doctor.OK, "main", ""}},
+		"that is not reached": {"", false, errBroken, want{doctor.Problem, "broken", "reach"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			client := fake.NewClientset()
 			client.Discovery().(*fakediscovery.FakeDiscovery).FakedServerVersion = &apiversion.Info{GitVersion: tc.version}
 			client.PrependReactor("get", "version", func(k8stesting.Action) (bool, runtime.Object, error) { return tc.err != nil, nil, tc.err })
-			requireFindings(t, []want{tc.want}, doctor.APIServer{Client: client}.Examine(t.Context()))
+			requireFindings(t, []want{tc.want}, doctor.APIServer{Client: client, Forced: tc.forced}.Examine(t.Context()))
 		})
 	}
 }
