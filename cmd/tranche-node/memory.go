@@ -45,9 +45,8 @@ func limitMemory(getenv func(string) string) {
 }
 
 // settleMemory gives back what only starting needs, once it is over: what the
-// collector has freed, and the pages of the program that registered a thousand
-// API types and are never run again. The kernel reads the latter back from the
-// file if they are needed after all.
+// collector has freed, and the code that registered a thousand API types. The
+// kernel maps code again from the file when it is run.
 func settleMemory(ctx context.Context) {
 	select {
 	case <-ctx.Done():
@@ -60,8 +59,9 @@ func settleMemory(ctx context.Context) {
 	}
 }
 
-// dropProgramPages unmaps the clean, read-only pages of this program from
-// memory; proc(5) has the format of the list.
+// dropProgramPages takes this program's code out of its resident memory; proc(5)
+// has the format of the list. Only code: other read-only pages hold what the
+// linker wrote at the start (RELRO), which no file could bring back.
 func dropProgramPages() error {
 	program, err := os.Readlink("/proc/self/exe")
 	if err != nil {
@@ -77,7 +77,7 @@ func dropProgramPages() error {
 		if n, _ := fmt.Sscanf(line, "%x-%x %s %s %s %s %s", &from, &to, &mode, new(string), new(string), new(string), &path); n != 7 {
 			continue // memory without a file
 		}
-		if path != program || !strings.HasPrefix(mode, "r-") {
+		if path != program || mode != "r-xp" {
 			continue
 		}
 		if _, _, errno := unix.Syscall(unix.SYS_MADVISE, from, to-from, unix.MADV_DONTNEED); errno != 0 {
