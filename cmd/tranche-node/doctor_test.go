@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -65,8 +66,9 @@ func TestDoctorBesideADriver(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "fleet.yaml")
 	require.NoError(t, os.WriteFile(path, fmt.Appendf(nil, fleet, fixture.Card(0).UUID), 0o600))
 	p := start(t, "--sim-fleet="+path)
+	p.eventually(t, "/readyz", http.StatusServiceUnavailable, "not registered with kubelet yet\n")
 	p.register(t)
-	p.eventually(t, "/readyz", 200, "ok\n")
+	p.eventually(t, "/readyz", http.StatusOK, "ok\n")
 	driver := []string{
 		"/usr/bin/tranche-node", "--v=2", "--node-name=" + fixture.Pool, "--kubelet-root=" + p.root + "/kubelet", "--cdi-root=" + p.root + "/cdi",
 		"--state-dir", p.root + "/state", "--metrics-address=" + p.metrics, "--sim-fleet=" + path, "--driver-root-mount=" + p.root,
