@@ -24,6 +24,7 @@ func residentFile(t *testing.T) int {
 	return kib
 }
 
+//nolint:paralleltest // what other tests run at the same time would be counted
 func TestPagesOfTheProgramAreGivenBackAndReadAgain(t *testing.T) {
 	before := residentFile(t)
 	require.NoError(t, dropProgramPages())

@@ -74,12 +74,18 @@ func start(t *testing.T, args ...string) *process {
 
 func freeAddress(t *testing.T) string {
 	t.Helper()
+	n := addresses.Add(1)
+	// An address of loopback for each: a port that is free there stays free,
+	// for neither other tests nor outgoing connections use it.
+	host := fmt.Sprintf("127.%d.%d.%d", 1+os.Getpid()%250, n/250, 1+n%250)
 	var config net.ListenConfig
-	listener, err := config.Listen(t.Context(), "tcp", "127.0.0.1:0")
+	listener, err := config.Listen(t.Context(), "tcp", host+":0")
 	require.NoError(t, err)
 	require.NoError(t, listener.Close())
 	return listener.Addr().String()
 }
+
+var addresses atomic.Int64
 
 // newAPI names what is created, as a server does.
 func newAPI() *fake.Clientset {
@@ -133,7 +139,8 @@ func (p *process) register(t *testing.T) {
 	t.Helper()
 	socket := filepath.Join(p.root, "kubelet/plugins_registry/gpu.tranche.dev-pod-reg.sock")
 	require.Eventually(t, func() bool { _, err := os.Lstat(socket); return err == nil }, patient, 10*time.Millisecond)
-	_, err := registerapi.NewRegistrationClient(dial(t, "unix", socket)).NotifyRegistrationStatus(t.Context(), &registerapi.RegistrationStatus{PluginRegistered: true})
+	_, err := registerapi.NewRegistrationClient(dial(t, "unix", socket)).NotifyRegistrationStatus(t.Context(), &registerapi.RegistrationStatus{PluginRegistered: true},
+		grpc.WaitForReady(true)) // the file is there a moment before anybody listens
 	require.NoError(t, err)
 }
 
