@@ -18,6 +18,7 @@ import (
 	"github.com/tranche-dra/tranche/pkg/card"
 	"github.com/tranche-dra/tranche/pkg/durable"
 	"github.com/tranche-dra/tranche/pkg/share"
+	"github.com/tranche-dra/tranche/tests/golden"
 )
 
 // simCommon is what Common of simulated cards says, without a disk.
@@ -75,7 +76,7 @@ func TestSpecsOfClaims(t *testing.T) {
 			t.Parallel()
 			data, err := Build(claim(uidA), row.devices, row.common)
 			require.NoError(t, err)
-			golden(t, row.golden, data)
+			golden.Equal(t, row.golden, data)
 
 			slices.Reverse(row.devices)
 			again, err := Build(claim(uidA), row.devices, row.common)
@@ -238,7 +239,7 @@ func TestTwoClaimsInOneContainer(t *testing.T) {
 	require.Len(t, container.Hooks.CreateContainer, 4)
 	data, err := json.MarshalIndent(container, "", "  ")
 	require.NoError(t, err)
-	golden(t, "two-claims-container.json", append(data, '\n'))
+	golden.Equal(t, "two-claims-container.json", append(data, '\n'))
 }
 
 func TestTheSameCardTwiceGivesOneNodeAndTwoDirectories(t *testing.T) {

@@ -4,7 +4,6 @@ package nvidia
 
 import (
 	"encoding/json"
-	"flag"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -20,9 +19,8 @@ import (
 	"tags.cncf.io/container-device-interface/specs-go"
 
 	"github.com/tranche-dra/tranche/pkg/card"
+	"github.com/tranche-dra/tranche/tests/golden"
 )
-
-var update = flag.Bool("update", false, "write the golden files anew")
 
 const driverVersion = "550.54.15" // what the mock of NVML reports
 
@@ -96,19 +94,12 @@ func open(t *testing.T, o Options) Files {
 	return files
 }
 
-func golden(t *testing.T, name string, edits *specs.ContainerEdits, replace ...string) {
+func requireGolden(t *testing.T, name string, edits *specs.ContainerEdits, replace ...string) {
 	t.Helper()
 	data, err := json.MarshalIndent(edits, "", "  ")
 	require.NoError(t, err)
 	got := strings.NewReplacer(replace...).Replace(string(data)) + "\n"
-	file := filepath.Join("testdata", name)
-	if *update {
-		require.NoError(t, os.MkdirAll("testdata", 0o755))
-		require.NoError(t, os.WriteFile(file, []byte(got), 0o600))
-	}
-	want, err := os.ReadFile(file)
-	require.NoError(t, err)
-	require.Equal(t, string(want), got)
+	golden.Equal(t, name, []byte(got))
 }
 
 // Each row is a place in which a driver is found on real nodes. The test's own
@@ -161,8 +152,8 @@ func TestDriverFilesByPlace(t *testing.T) {
 			} else {
 				replace = []string{host, "$HOST"}
 			}
-			golden(t, row.golden+"-common.json", common, replace...)
-			golden(t, row.golden+"-device.json", device, replace...)
+			requireGolden(t, row.golden+"-common.json", common, replace...)
+			requireGolden(t, row.golden+"-device.json", device, replace...)
 		})
 	}
 }

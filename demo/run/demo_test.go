@@ -6,7 +6,6 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"flag"
 	"os"
 	"path/filepath"
 	"strings"
@@ -16,9 +15,9 @@ import (
 	"github.com/stretchr/testify/require"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
-)
 
-var update = flag.Bool("update", false, "write the golden files")
+	"github.com/tranche-dra/tranche/tests/golden"
+)
 
 // clock goes on by a second at every look.
 func clock() func() time.Time {
@@ -47,7 +46,7 @@ func TestTheStory(t *testing.T) {
 			d, said := newDemo(w)
 			d.keep = keep
 			require.NoError(t, d.run(t.Context()))
-			golden(t, name+".golden.txt", said.Bytes())
+			golden.Equal(t, name+".golden.txt", said.Bytes())
 			require.Equal(t, []string{"apply -k " + localCluster, "apply -f " + threePods + " -o json", "apply -f " + fourthPod + " -o json", "logs part-a", "logs part-a"}, w.calls)
 		})
 	}
@@ -129,7 +128,7 @@ func TestShow(t *testing.T) {
 			cmd.SetArgs(args)
 			cmd.SetOut(&out)
 			require.NoError(t, cmd.ExecuteContext(t.Context()))
-			golden(t, name, out.Bytes())
+			golden.Equal(t, name, out.Bytes())
 		})
 	}
 	t.Run("a cluster that cannot be reached is an error", func(t *testing.T) {
@@ -236,15 +235,4 @@ func TestParagraphsAreBrokenIntoLines(t *testing.T) {
 	long := strings.Repeat("x", 120)
 	n.text(strings.Repeat("word ", 25) + long + " end")
 	require.Equal(t, "   "+strings.TrimSuffix(strings.Repeat("word ", 20), " ")+"\n   word word word word word\n   "+long+"\n   end\n", said.String())
-}
-
-func golden(t *testing.T, name string, got []byte) {
-	t.Helper()
-	file := filepath.Join("testdata", name)
-	if *update {
-		require.NoError(t, os.WriteFile(file, got, 0o600))
-	}
-	want, err := os.ReadFile(file)
-	require.NoError(t, err)
-	require.Equal(t, string(want), string(got))
 }

@@ -7,10 +7,7 @@ import (
 	"crypto/sha256"
 	"encoding/json"
 	"errors"
-	"flag"
 	"fmt"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -20,9 +17,8 @@ import (
 	"github.com/tranche-dra/tranche/pkg/card"
 	"github.com/tranche-dra/tranche/pkg/checkpoint"
 	"github.com/tranche-dra/tranche/pkg/share"
+	"github.com/tranche-dra/tranche/tests/golden"
 )
-
-var update = flag.Bool("update", false, "write the golden files anew")
 
 const uid = "8b101b5f-9bfc-453d-9d43-83ec3d61b3d8"
 
@@ -70,16 +66,10 @@ func file(version int, record string) []byte {
 
 func TestGolden(t *testing.T) {
 	t.Parallel()
-	path := filepath.Join("testdata", fmt.Sprintf("record-v%d.json", checkpoint.Version))
 	got := encode(t, record())
-	if *update {
-		require.NoError(t, os.MkdirAll("testdata", 0o750))
-		require.NoError(t, os.WriteFile(path, got, 0o600))
-	}
-	want, err := os.ReadFile(path)
-	require.NoError(t, err)
-	require.Equal(t, string(want), string(got), "a change of what is written: is it readable for the last release? See doc.go")
-	decoded, err := checkpoint.Decode(want, uid)
+	// A change of what is written: is it readable for the last release? See doc.go.
+	golden.Equal(t, fmt.Sprintf("record-v%d.json", checkpoint.Version), got)
+	decoded, err := checkpoint.Decode(got, uid)
 	require.NoError(t, err)
 	require.Equal(t, record(), decoded)
 }

@@ -5,29 +5,13 @@ package doctor_test
 import (
 	"bytes"
 	"context"
-	"flag"
-	"os"
-	"path/filepath"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/tranche-dra/tranche/pkg/doctor"
+	"github.com/tranche-dra/tranche/tests/golden"
 )
-
-var update = flag.Bool("update", false, "write the golden files anew")
-
-func golden(t *testing.T, name string, got []byte) {
-	t.Helper()
-	path := filepath.Join("testdata", name)
-	if *update {
-		require.NoError(t, os.MkdirAll("testdata", 0o750))
-		require.NoError(t, os.WriteFile(path, got, 0o600))
-	}
-	want, err := os.ReadFile(path)
-	require.NoError(t, err, "write it with -update")
-	require.Equal(t, string(want), string(got))
-}
 
 func TestReports(t *testing.T) {
 	t.Parallel()
@@ -44,9 +28,9 @@ func TestReports(t *testing.T) {
 			report := doctor.Report{Node: "node-1", Version: "v0.1.0", Findings: findings}
 			var table, json bytes.Buffer
 			require.NoError(t, report.WriteTable(&table))
-			golden(t, name+".txt", table.Bytes())
+			golden.Equal(t, name+".txt", table.Bytes())
 			require.NoError(t, report.WriteJSON(&json))
-			golden(t, name+".json", json.Bytes())
+			golden.Equal(t, name+".json", json.Bytes())
 		})
 	}
 }

@@ -4,12 +4,9 @@ package metrics_test
 
 import (
 	"errors"
-	"flag"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -20,9 +17,8 @@ import (
 	"github.com/tranche-dra/tranche/pkg/card"
 	"github.com/tranche-dra/tranche/pkg/metrics"
 	"github.com/tranche-dra/tranche/pkg/share"
+	"github.com/tranche-dra/tranche/tests/golden"
 )
-
-var update = flag.Bool("update", false, "write the golden files")
 
 var errBroken = errors.New("broken")
 
@@ -76,7 +72,7 @@ func TestWhatAFullNodeShows(t *testing.T) {
 	n.Healed("orphan")
 	n.Healed("restored")
 	n.Quarantined()
-	golden(t, "full.prom", ourLines(n))
+	golden.Equal(t, "full.prom", ourLines(n))
 	problems, err := testutil.GatherAndLint(n.Gatherer(), ours...)
 	require.NoError(t, err)
 	require.Empty(t, problems)
@@ -93,18 +89,6 @@ func ourLines(n *metrics.Node) []byte {
 		}
 	}
 	return lines
-}
-
-func golden(t *testing.T, name string, got []byte) {
-	t.Helper()
-	path := filepath.Join("testdata", name)
-	if *update {
-		require.NoError(t, os.MkdirAll("testdata", 0o750))
-		require.NoError(t, os.WriteFile(path, got, 0o600))
-	}
-	want, err := os.ReadFile(path)
-	require.NoError(t, err)
-	require.Equal(t, string(want), string(got), "run with -update when the change is meant")
 }
 
 func TestOnlyKnownNamesAreServed(t *testing.T) {

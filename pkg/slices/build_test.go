@@ -4,11 +4,8 @@ package slices_test
 
 import (
 	"encoding/json"
-	"flag"
 	"fmt"
 	"math/rand/v2"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -20,9 +17,8 @@ import (
 
 	"github.com/tranche-dra/tranche/pkg/card"
 	"github.com/tranche-dra/tranche/pkg/slices"
+	"github.com/tranche-dra/tranche/tests/golden"
 )
-
-var update = flag.Bool("update", false, "write the golden files anew")
 
 const node = "node1"
 
@@ -101,13 +97,7 @@ func TestPublishedModel(t *testing.T) {
 			require.Len(t, onlyPool(t, got).Slices, 1)
 			text, err := yaml.Marshal(onlyPool(t, got).Slices[0].Devices)
 			require.NoError(t, err)
-			golden := filepath.Join("testdata", name+".yaml")
-			if *update {
-				require.NoError(t, os.WriteFile(golden, text, 0o600))
-			}
-			want, err := os.ReadFile(golden)
-			require.NoError(t, err)
-			require.Equal(t, string(want), string(text))
+			golden.Equal(t, name+".yaml", text)
 		})
 	}
 }

@@ -6,7 +6,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
-	"flag"
 	"os"
 	"path/filepath"
 	"strings"
@@ -20,9 +19,8 @@ import (
 	"github.com/tranche-dra/tranche/pkg/card"
 	"github.com/tranche-dra/tranche/pkg/share"
 	"github.com/tranche-dra/tranche/pkg/view"
+	"github.com/tranche-dra/tranche/tests/golden"
 )
-
-var update = flag.Bool("update", false, "write the golden files")
 
 // load reads a file of several documents.
 func load(t *testing.T, name string) view.Objects {
@@ -54,17 +52,6 @@ func decode[T any](t *testing.T, document string) T {
 	return object
 }
 
-func golden(t *testing.T, name string, got []byte) {
-	t.Helper()
-	file := filepath.Join("testdata", name)
-	if *update {
-		require.NoError(t, os.WriteFile(file, got, 0o600))
-	}
-	want, err := os.ReadFile(file)
-	require.NoError(t, err)
-	require.Equal(t, string(want), string(got))
-}
-
 func TestGolden(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{"share-a-card", "odd-ones", "nothing"} {
@@ -78,8 +65,8 @@ func TestGolden(t *testing.T) {
 			var tables, asJSON bytes.Buffer
 			require.NoError(t, snapshot.WriteTables(&tables))
 			require.NoError(t, snapshot.WriteJSON(&asJSON))
-			golden(t, name+".golden.txt", tables.Bytes())
-			golden(t, name+".golden.json", asJSON.Bytes())
+			golden.Equal(t, name+".golden.txt", tables.Bytes())
+			golden.Equal(t, name+".golden.json", asJSON.Bytes())
 		})
 	}
 }

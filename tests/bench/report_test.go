@@ -5,27 +5,15 @@ package bench
 import (
 	"bytes"
 	"errors"
-	"flag"
 	"math"
 	"os"
 	"path/filepath"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/tranche-dra/tranche/tests/golden"
 )
-
-var update = flag.Bool("update", false, "write the golden files anew")
-
-func golden(t *testing.T, name string, got []byte) {
-	t.Helper()
-	path := filepath.Join("testdata", name)
-	if *update {
-		require.NoError(t, os.WriteFile(path, got, 0o644))
-	}
-	want, err := os.ReadFile(path)
-	require.NoError(t, err)
-	require.Equal(t, string(want), string(got))
-}
 
 func rows() []Row {
 	return []Row{
@@ -44,10 +32,10 @@ func TestReportPrintsATableAndSavesTheSameRows(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "not", "there", "yet")
 	var out bytes.Buffer
 	require.NoError(t, Report(&out, "node-driver", dir, rows()))
-	golden(t, "table.txt", out.Bytes())
+	golden.Equal(t, "table.txt", out.Bytes())
 	saved, err := os.ReadFile(filepath.Join(dir, "node-driver.json"))
 	require.NoError(t, err)
-	golden(t, "rows.json", saved)
+	golden.Equal(t, "rows.json", saved)
 }
 
 func TestReportReplacesAnOlderReport(t *testing.T) {

@@ -4,7 +4,6 @@ package sim_test
 
 import (
 	"encoding/json"
-	"flag"
 	"os"
 	"path/filepath"
 	"strings"
@@ -14,9 +13,8 @@ import (
 
 	"github.com/tranche-dra/tranche/pkg/card"
 	"github.com/tranche-dra/tranche/pkg/card/sim"
+	"github.com/tranche-dra/tranche/tests/golden"
 )
-
-var update = flag.Bool("update", false, "write the golden files anew")
 
 func decode(t require.TestingT, text string) *sim.Fleet {
 	fleet, err := sim.Decode([]byte(text))
@@ -36,13 +34,7 @@ func TestFleetFiles(t *testing.T) {
 			require.NoError(t, err)
 			got, err := json.MarshalIndent(decode(t, string(raw)).Present("node1"), "", "  ")
 			require.NoError(t, err)
-			golden := strings.TrimSuffix(file, ".yaml") + ".golden.json"
-			if *update {
-				require.NoError(t, os.WriteFile(golden, append(got, '\n'), 0o600))
-			}
-			want, err := os.ReadFile(golden)
-			require.NoError(t, err)
-			require.Equal(t, string(want), string(got)+"\n")
+			golden.Equal(t, strings.TrimSuffix(filepath.Base(file), ".yaml")+".golden.json", append(got, '\n'))
 		})
 	}
 }
