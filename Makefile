@@ -57,7 +57,7 @@ demo: images $(BIN)/demo ## Bring up a Kubernetes node with two simulated cards 
 ##@ Test
 
 .PHONY: test
-test: machine-cluster lint check-generate test-unit test-e2e ## Run every test: unit, integration, crash, compat, then end to end on a real node
+test: machine-cluster lint check-generate test-race test-e2e ## Run every test: unit, integration, crash, compat under the race detector, then end to end on a real node
 
 .PHONY: test-unit
 test-unit: machine-build ## Run all tests that need no cluster, with the seeds of the fuzz targets
