@@ -25,7 +25,7 @@ const (
 	maxHealthMessage = 1024
 )
 
-// ClusterEvents writes events to the API server, as warnings. Equal ones are
+// ClusterEvents writes events to the API server. Equal ones are
 // counted together and floods are cut by client-go. The recorder that writes
 // events.k8s.io/v1 was not taken: it counts different messages as one.
 type ClusterEvents struct {
@@ -55,9 +55,13 @@ func (e *ClusterEvents) Claim(claim share.Claim, reason, message string) {
 	}, corev1.EventTypeWarning, reason, shorten(message, maxEventMessage))
 }
 
-// Node warns the administrator of this node.
+// Node tells the administrator of this node: a warning, but for good news.
 func (e *ClusterEvents) Node(reason, message string) {
-	e.recorder.Event(e.node, corev1.EventTypeWarning, reason, shorten(message, maxEventMessage))
+	kind := corev1.EventTypeWarning
+	if reason == reasonRecovered {
+		kind = corev1.EventTypeNormal
+	}
+	e.recorder.Event(e.node, kind, reason, shorten(message, maxEventMessage))
 }
 
 // Close stops writing.

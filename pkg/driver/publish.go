@@ -29,6 +29,8 @@ const (
 	reasonForeign         = "CardServedByOthers"
 	reasonNote            = "CardPublishedDifferently"
 	reasonRefused         = "CardsRefused"
+	reasonFaulty          = "CardFaulty"
+	reasonRecovered       = "CardRecovered"
 )
 
 // pluginsTimeout is how long kubelet may take to list other plugins' devices.
@@ -69,6 +71,7 @@ type publisher struct {
 type told struct {
 	list, plugins, notShared string
 	notes                    []string
+	faults                   map[card.UUID]string
 }
 
 func newPublisher(config Config, d Dependencies) *publisher {
@@ -124,6 +127,7 @@ func (p *publisher) pass(ctx context.Context) bool {
 	cards, listErr := p.inventory.Refresh(ctx)
 	p.recorder.CardsListed(cards, listErr)
 	p.tellListing(ctx, len(cards), listErr)
+	p.tellFaults(ctx, cards)
 	p.findOthers(ctx, cards)
 	if p.dropped.Swap(false) {
 		p.sharing.fieldsDropped()

@@ -136,8 +136,16 @@ func TestCardsComeAndGo(t *testing.T) {
 	m.cards.set(nil, sick)
 	eventually(t, "a taint for the fault", func() bool { return len(taints(m)) == 1 })
 	require.Equal(t, resourceapi.DeviceTaintEffectNoExecute, taints(m)[0].Effect)
+	require.Len(t, m.events.with("CardFaulty", string(sick.UUID), "XidError: fell off the bus", "the pods on it are stopped"), 1)
+	worse := sick
+	worse.Faults = append([]card.Fault{{Kind: "EccError"}}, sick.Faults...)
+	m.cards.set(nil, worse)
+	eventually(t, "what is new is told", func() bool { return len(m.events.with("CardFaulty", "EccError; XidError")) == 1 })
+	require.Empty(t, m.events.with("CardRecovered"))
 	m.cards.set(nil, fixture.Card(0))
 	eventually(t, "no taint after recovery", func() bool { return len(taints(m)) == 0 })
+	require.Len(t, m.events.with("CardFaulty"), 2, "listed many times, told once")
+	require.Len(t, m.events.with("CardRecovered", string(sick.UUID)), 1)
 	m.cards.set(nil)
 	eventually(t, "a card that went", m.api.hasCards(t, 0))
 }
