@@ -58,8 +58,15 @@ func (s Snapshot) WriteCards(w io.Writer) error {
 }
 
 // WriteShares writes a table of who holds which share for people. A share that
-// several pods hold has one line for each, its amounts on the first.
+// several pods hold has one line for each, its amounts on the first. Where there
+// is no share one sentence says so.
 func (s Snapshot) WriteShares(w io.Writer) error {
+	if len(s.Shares) == 0 {
+		if _, err := fmt.Fprintln(w, "no pod holds a share"); err != nil {
+			return fmt.Errorf("write table: %w", err)
+		}
+		return nil
+	}
 	rows := [][]string{{"NODE", "CARD", "NAMESPACE", "POD", "CONTAINERS", "CORES", "MEMORY", "POLICY", "CLASS", "CLAIM", "REQUEST"}}
 	for i := range s.Shares {
 		share := &s.Shares[i]
@@ -144,10 +151,14 @@ func health(taints []Taint) string {
 	return strings.Join(words, ", ")
 }
 
+// policyAndClass leaves the policy of a whole card out: with nobody else on the
+// card there is nothing to divide.
 func policyAndClass(s *Share) (policy, class string) {
 	switch {
 	case s.ConfigError != "":
 		return unreadable, unreadable
+	case s.Whole:
+		return nothing, string(s.Class)
 	case s.Policy == "":
 		return nodeDefault, string(s.Class)
 	}
