@@ -16,8 +16,8 @@ SHELL := /bin/bash
 FUZZTIME ?= 20s
 COVER_MIN ?= 80
 KEEP ?=
-# Passed on to go test, as in TESTFLAGS="-run TestFit -v". No result is taken from the cache otherwise.
-TESTFLAGS ?= -count=1
+# Passed on to go test, as in TESTFLAGS="-run TestFit -v".
+TESTFLAGS ?=
 # Passed on to golangci-lint run: LINTFLAGS=--fix mends what can be mended.
 LINTFLAGS ?=
 # Passed on to tranche-cluster run.
@@ -52,7 +52,9 @@ MODULES := . tests/cluster
 
 .PHONY: demo
 demo: images $(BIN)/demo ## Bring up a Kubernetes node with two simulated cards and share them among pods; KEEP=1 leaves a shell in it
-	$(IN_CLUSTER) $(if $(KEEP),--keep) -- $(BIN)/demo $(if $(KEEP),--keep)
+	@keep='$(if $(KEEP),--keep)'; \
+	if [ -n "$$keep" ] && ! [ -t 0 ]; then echo 'KEEP needs a terminal: the cluster ends with the demo'; keep=; fi; \
+	$(IN_CLUSTER) $$keep -- $(BIN)/demo $$keep
 
 ##@ Test
 
@@ -61,20 +63,20 @@ test: machine-cluster lint check-generate test-race test-e2e ## Run every test: 
 
 .PHONY: test-unit
 test-unit: machine-build ## Run all tests that need no cluster, with the seeds of the fuzz targets
-	for module in $(MODULES); do go -C $$module test $(TESTFLAGS) ./...; done
+	for module in $(MODULES); do go -C $$module test -count=1 $(TESTFLAGS) ./...; done
 
 # The detector sleeps a second at the end of every process, and the crash suite has hundreds.
 .PHONY: test-race
 test-race: machine-build ## Run the same tests under the race detector
-	for module in $(MODULES); do GORACE=atexit_sleep_ms=10 go -C $$module test -race $(TESTFLAGS) ./...; done
+	for module in $(MODULES); do GORACE=atexit_sleep_ms=10 go -C $$module test -race -count=1 $(TESTFLAGS) ./...; done
 
 .PHONY: test-crash
 test-crash: machine-build ## Kill the node driver at every step of its work and look at what is left
-	go test $(TESTFLAGS) ./tests/crash/...
+	go test -count=1 $(TESTFLAGS) ./tests/crash/...
 
 .PHONY: test-e2e
 test-e2e: images ## Run the end-to-end tests on a real Kubernetes node
-	go test -tags e2e -v -timeout 40m $(TESTFLAGS) -exec "$(IN_CLUSTER) --" ./tests/e2e
+	go test -tags e2e -v -timeout 40m -count=1 $(TESTFLAGS) -exec "$(IN_CLUSTER) --" ./tests/e2e
 
 .PHONY: fuzz
 fuzz: machine-build ## Run each fuzz target for FUZZTIME
@@ -117,15 +119,17 @@ bench-cluster: images
 
 .PHONY: build
 build: machine-build ## Build the binaries into build/bin
-	mkdir -p $(BIN)
-	$(GO_BUILD) -ldflags "$(LDFLAGS)" -o $(BIN)/ ./cmd/...
+	@echo 'Building the binaries'
+	@mkdir -p $(BIN)
+	@$(GO_BUILD) -ldflags "$(LDFLAGS)" -o $(BIN)/ ./cmd/...
 
 .PHONY: images
 images: machine-cluster build $(CLUSTER) ## Make the container images of the test cluster, without Docker
-	mkdir -p $(IMAGES)
-	$(CLUSTER) image --output $(NODE_IMAGE) --name $(IMAGE_PREFIX)/tranche-node:dev \
+	@echo 'Making the images'
+	@mkdir -p $(IMAGES)
+	@$(CLUSTER) image --output $(NODE_IMAGE) --name $(IMAGE_PREFIX)/tranche-node:dev \
 		--entrypoint /usr/bin/tranche-node $(BIN)/tranche-node=/usr/bin/tranche-node
-	busybox=$$(command -v busybox); \
+	@busybox=$$(command -v busybox); \
 	$(CLUSTER) image --output $(BUSYBOX_IMAGE) --name $(IMAGE_PREFIX)/busybox:dev \
 		$$("$$busybox" --list | grep -vx busybox | sed 's|.*|--link /bin/&=busybox|') "$$busybox=/bin/busybox"
 
@@ -135,11 +139,11 @@ cluster: machine-cluster $(CLUSTER) ## Build the programs of the test cluster; t
 
 .PHONY: $(CLUSTER)
 $(CLUSTER): machine-build
-	go -C tests/cluster build -buildvcs=false -o '$(CURDIR)/$@' .
+	@go -C tests/cluster build -buildvcs=false -o '$(CURDIR)/$@' .
 
 .PHONY: $(BIN)/demo
 $(BIN)/demo: machine-build
-	$(GO_BUILD) -o $@ ./demo/run
+	@$(GO_BUILD) -o $@ ./demo/run
 
 ##@ Change
 
