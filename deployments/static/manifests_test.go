@@ -98,8 +98,11 @@ func TestTheRoleAllowsWhatIsUsedAndNothingElse(t *testing.T) {
 	require.Equal(t, map[string][]string{
 		"resource.k8s.io/resourceslices": {"list", "watch", "create", "update", "delete"},
 		"resource.k8s.io/resourceclaims": {"get"},
+		"resource.k8s.io/deviceclasses":  {"get", "list"},
 		"/events":                        {"create", "patch"},
 		"events.k8s.io/events":           {"create", "patch"},
+		"admissionregistration.k8s.io/validatingadmissionpolicies":       {"get", "list"},
+		"admissionregistration.k8s.io/validatingadmissionpolicybindings": {"get", "list"},
 	}, got)
 }
 

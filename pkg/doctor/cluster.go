@@ -61,7 +61,7 @@ func (s Slices) Examine(ctx context.Context) []Finding {
 		resourceapi.ResourceSliceSelectorNodeName: s.Node, resourceapi.ResourceSliceSelectorDriver: s.Driver,
 	}.String()})
 	if err != nil {
-		return cannotLook("the node's ResourceSlices", err)
+		return cannotLook("the node's ResourceSlices", "resourceslices", err)
 	}
 	if len(list.Items) == 0 {
 		return one(Problem, "no ResourceSlice of this node: the scheduler knows none of its cards", remedyLog)
@@ -123,7 +123,7 @@ type Classes struct {
 func (c Classes) Examine(ctx context.Context) []Finding {
 	list, err := c.Client.ResourceV1().DeviceClasses().List(ctx, metav1.ListOptions{})
 	if err != nil {
-		return cannotLook("DeviceClasses", err)
+		return cannotLook("DeviceClasses", "deviceclasses", err)
 	}
 	missing := missingOf(c.Names, list.Items, nameOf)
 	switch {
@@ -148,11 +148,11 @@ func (p Policies) Examine(ctx context.Context) []Finding {
 	api := p.Client.AdmissionregistrationV1()
 	policies, err := api.ValidatingAdmissionPolicies().List(ctx, metav1.ListOptions{})
 	if err != nil {
-		return cannotLook("admission policies", err)
+		return cannotLook("admission policies", "validatingadmissionpolicies", err)
 	}
 	bindings, err := api.ValidatingAdmissionPolicyBindings().List(ctx, metav1.ListOptions{})
 	if err != nil {
-		return cannotLook("bindings of admission policies", err)
+		return cannotLook("bindings of admission policies", "validatingadmissionpolicybindings", err)
 	}
 	missing := missingOf(p.Policies, policies.Items, nameOf)
 	for _, name := range missingOf(p.Bindings, bindings.Items, nameOf) {
@@ -180,11 +180,12 @@ func missingOf[T any](wanted []string, objects []T, name func(*T) string) []stri
 	return slices.DeleteFunc(slices.Clone(wanted), func(w string) bool { return have[w] })
 }
 
-// cannotLook tells apart what may not be read from what cannot. The driver has
-// no permission to read what it does not need.
-func cannotLook(what string, err error) []Finding {
+// cannotLook tells apart what may not be read from what cannot. Neither is left
+// out in silence: what nobody looked at may be what is wrong.
+func cannotLook(what, resource string, err error) []Finding {
 	if apierrors.IsForbidden(err) {
-		return one(Skipped, "not allowed to look at "+what+" as this user", "")
+		return one(Warning, "not allowed to look at "+what+" as this user: whether they are there is unknown",
+			"see for yourself: kubectl get "+resource+"; or apply deployments/static again, which lets the driver's pod look")
 	}
 	return one(Problem, fmt.Sprintf("read %s: %v", what, err), "see whether the API server runs, and whether this user may read them")
 }

@@ -137,7 +137,7 @@ func TestClasses(t *testing.T) {
 		"all, and one of somebody else's": {fake.NewClientset(class("a"), class("b"), class("x")), want{doctor.OK, "all 2 are there", ""}},
 		"one is missing":                  {fake.NewClientset(class("a")), want{doctor.Warning, "missing: b", "deviceclasses"}},
 		"none":                            {fake.NewClientset(class("x")), want{doctor.Problem, "none of the DeviceClasses", "deviceclasses"}},
-		"not allowed":                     {refuse(fake.NewClientset(), "deviceclasses", forbidden("deviceclasses")), want{doctor.Skipped, "not allowed to look at DeviceClasses", ""}},
+		"not allowed":                     {refuse(fake.NewClientset(), "deviceclasses", forbidden("deviceclasses")), want{doctor.Warning, "not allowed to look at DeviceClasses", "kubectl get deviceclasses"}},
 		"the API server fails":            {refuse(fake.NewClientset(), "deviceclasses", errBroken), want{doctor.Problem, "broken", "API server"}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -158,8 +158,8 @@ func TestPolicies(t *testing.T) {
 		"there and bound":   {fake.NewClientset(policy, binding), want{doctor.OK, "all 1 are there and bound", ""}},
 		"there, not bound":  {fake.NewClientset(policy), want{doctor.Warning, "missing: the binding b", "deployments/static"}},
 		"neither":           {fake.NewClientset(), want{doctor.Warning, "missing: p, the binding b", "deployments/static"}},
-		"not allowed":       {refuse(fake.NewClientset(policy, binding), "validatingadmissionpolicies", forbidden("x")), want{doctor.Skipped, "not allowed to look at admission policies", ""}},
-		"half allowed only": {refuse(fake.NewClientset(policy, binding), "validatingadmissionpolicybindings", forbidden("x")), want{doctor.Skipped, "bindings", ""}},
+		"not allowed":       {refuse(fake.NewClientset(policy, binding), "validatingadmissionpolicies", forbidden("x")), want{doctor.Warning, "not allowed to look at admission policies", "kubectl get validatingadmissionpolicies;"}},
+		"half allowed only": {refuse(fake.NewClientset(policy, binding), "validatingadmissionpolicybindings", forbidden("x")), want{doctor.Warning, "bindings", "kubectl get validatingadmissionpolicybindings"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -72,6 +72,7 @@ func TestTheDriverMayOnlyWhatItNeeds(t *testing.T) {
 	for allowed, actions := range map[string][][]string{
 		"yes": {
 			{"list", "resourceslices"}, {"create", "resourceslices"}, {"get", "resourceclaims", "-A"}, {"create", "events.events.k8s.io", "-A"},
+			{"list", "deviceclasses"}, {"list", "validatingadmissionpolicies"}, {"list", "validatingadmissionpolicybindings"},
 		},
 		"no": {
 			{"list", "resourceclaims", "-A"},
@@ -83,6 +84,9 @@ func TestTheDriverMayOnlyWhatItNeeds(t *testing.T) {
 			{"update", "nodes"},
 			{"delete", "nodes"},
 			{"update", "deviceclasses"},
+			{"create", "deviceclasses"},
+			{"update", "validatingadmissionpolicies"},
+			{"delete", "validatingadmissionpolicybindings"},
 			{"get", "configmaps", "-A"},
 		},
 	} {

@@ -61,14 +61,13 @@ func TestDoctorFindsNothingWrongWithTheNode(t *testing.T) {
 	require.Equal(t, os.Getenv("TRANCHE_CLUSTER_NODE"), report.Node)
 	require.Len(t, about(report, "cards"), cards)
 	for check, says := range map[string]string{
-		"container runtime": "reads CDI specs in /var/run/cdi",
-		"records":           "1 claim with shares: doctor/p-gpu-",
-		"published cards":   "2 cards published",
-		"other plugins":     "kubelet answers",
-		"API server":        "Kubernetes v1.",
-		// The driver's account may not read what the driver does not need.
-		"device classes":     "not allowed",
-		"admission policies": "not allowed",
+		"container runtime":  "reads CDI specs in /var/run/cdi",
+		"records":            "1 claim with shares: doctor/p-gpu-",
+		"published cards":    "2 cards published",
+		"other plugins":      "kubelet answers",
+		"API server":         "Kubernetes v1.",
+		"device classes":     "are there",
+		"admission policies": "are there and bound",
 	} {
 		found := about(report, check)
 		require.Len(t, found, 1, check)
