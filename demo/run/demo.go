@@ -38,7 +38,19 @@ const whatToTry = `Try next:
   kubectl get resourceclaims -o yaml          the shares as they were granted
   kubectl -n tranche-system logs ds/tranche-node
                                               what the driver did
-More examples are in demo/examples. Leave the shell, and the cluster goes with it.`
+More examples are in demo/examples.`
+
+const (
+	leaveTheShell = "Leave the shell, and the cluster goes with it."
+	// tryYourself is for a cluster that is about to go.
+	tryYourself = "Try it yourself: make demo KEEP=1 leaves you a shell in such a cluster; demo/examples has more to apply."
+	// limits is what must not be read into the story.
+	limits = `What was shown is placing and telling. Nothing stops a process from using more than share.json says yet:
+README.md, "What is enforced, and what is not".`
+	// ledgers explains a column that nobody can guess.
+	ledgers = `Amounts are free/total. CORES is percent of a card's compute; OFFLINE is a second ledger of it, for batch work
+that runs while online work on the card idles.`
+)
 
 // errPlacement says that pods run on other cards than they ought to.
 var errPlacement = errors.New("pods are not where they belong")
@@ -53,6 +65,9 @@ type demo struct {
 	patience time.Duration
 	// keep is set where the cluster outlives the story.
 	keep bool
+	// testCluster is set in the cluster of tests/cluster, which goes when its
+	// command and the shell after it end.
+	testCluster bool
 	// program is how a reader calls this one.
 	program string
 }
@@ -72,11 +87,21 @@ func (d *demo) run(ctx context.Context) error {
 		return err
 	}
 	d.say.line("\nDone in %s.", d.say.total())
-	if d.keep {
-		d.say.line("")
-		d.say.line(whatToTry, d.program+" show")
-	}
+	d.end()
 	return nil
+}
+
+// end says what the story does not show, and what to do next.
+func (d *demo) end() {
+	d.say.line("\n%s\n", limits)
+	if !d.keep {
+		d.say.line(tryYourself)
+		return
+	}
+	d.say.line(whatToTry, d.program+" show")
+	if d.testCluster {
+		d.say.line(leaveTheShell)
+	}
 }
 
 // install brings up the driver and shows the cards that it publishes.
@@ -93,6 +118,7 @@ func (d *demo) install(ctx context.Context) error {
 		return err
 	}
 	d.say.done("%d cards are published", cards)
+	d.say.text(ledgers)
 	return d.showCards(ctx)
 }
 
@@ -131,7 +157,7 @@ func (d *demo) share(ctx context.Context) error {
 
 // tell shows what a container is told of its share.
 func (d *demo) tell(ctx context.Context) error {
-	d.say.head("See what a container is told of its share.", "kubectl logs "+oneOfThree)
+	d.say.head("See what a container is told of its share: this one prints the share.json that it finds.", "kubectl logs "+oneOfThree)
 	var said []byte
 	err := d.await(ctx, "pod "+oneOfThree+" to say what it holds", func(ctx context.Context) (string, error) {
 		var err error

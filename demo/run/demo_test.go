@@ -39,12 +39,15 @@ func newDemo(w *world) (*demo, *bytes.Buffer) {
 
 func TestTheStory(t *testing.T) {
 	t.Parallel()
-	for name, keep := range map[string]bool{"ends": false, "stays": true} {
+	tests := map[string]struct{ keep, testCluster bool }{
+		"ends": {false, true}, "stays": {true, true}, "own": {true, false},
+	}
+	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t)
 			d, said := newDemo(w)
-			d.keep = keep
+			d.keep, d.testCluster = test.keep, test.testCluster
 			require.NoError(t, d.run(t.Context()))
 			golden.Equal(t, name+".golden.txt", said.Bytes())
 			require.Equal(t, []string{"apply -k " + localCluster, "apply -f " + threePods + " -o json", "apply -f " + fourthPod + " -o json", "logs part-a", "logs part-a"}, w.calls)
@@ -124,7 +127,7 @@ func TestShow(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			var out bytes.Buffer
-			cmd := newCommand("", func(string) (kubernetes.Interface, error) { return w.client, nil })
+			cmd := newCommand(func(string) (kubernetes.Interface, error) { return w.client, nil })
 			cmd.SetArgs(args)
 			cmd.SetOut(&out)
 			require.NoError(t, cmd.ExecuteContext(t.Context()))
@@ -133,9 +136,17 @@ func TestShow(t *testing.T) {
 	}
 	t.Run("a cluster that cannot be reached is an error", func(t *testing.T) {
 		t.Parallel()
-		cmd := newCommand(filepath.Join(t.TempDir(), "none"), connect)
-		cmd.SetArgs([]string{"show"})
+		cmd := newCommand(connect)
+		cmd.SetArgs([]string{"show", "--kubeconfig", filepath.Join(t.TempDir(), "none")})
 		require.ErrorIs(t, cmd.ExecuteContext(t.Context()), os.ErrNotExist)
+	})
+	t.Run("where no cluster is named the error says how to name one", func(t *testing.T) {
+		t.Parallel()
+		empty := filepath.Join(t.TempDir(), "empty")
+		require.NoError(t, os.WriteFile(empty, nil, 0o600))
+		cmd := newCommand(connect)
+		cmd.SetArgs([]string{"show", "--kubeconfig", empty})
+		require.ErrorIs(t, cmd.ExecuteContext(t.Context()), errNoCluster)
 	})
 }
 
@@ -211,11 +222,11 @@ func TestKubectlErrorsSayWhatTheToolSaid(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	program := filepath.Join(dir, "tool")
-	require.NoError(t, os.WriteFile(program, []byte("#!/bin/sh\necho out \"$@\"\npwd\necho problem >&2\n[ \"$1\" != fail ]\n"), 0o700))
-	tool := kubectl{dir: dir, program: program}
+	require.NoError(t, os.WriteFile(program, []byte("#!/bin/sh\necho out \"$@\" ${KUBECONFIG}\npwd\necho problem >&2\n[ \"$1\" != fail ]\n"), 0o700))
+	tool := kubectl{dir: dir, program: program, kubeconfig: "/some/file"}
 	out, err := tool.run(t.Context(), "get", "pods")
 	require.NoError(t, err)
-	require.Equal(t, "out get pods\n"+dir+"\n", string(out))
+	require.Equal(t, "out get pods /some/file\n"+dir+"\n", string(out))
 	_, err = tool.run(t.Context(), "fail", "now")
 	require.ErrorContains(t, err, "run kubectl fail now: exit status 1\nproblem")
 }

@@ -7,21 +7,26 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"os"
 	"os/exec"
 	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/clientcmd"
 )
 
 // kubectl calls the command line tool: the story is told with the commands that
-// a reader would type.
-type kubectl struct{ dir, program string }
+// a reader would type. An empty kubeconfig leaves its choice to the tool.
+type kubectl struct{ dir, program, kubeconfig string }
 
 // run returns what the tool wrote to standard output.
 func (k kubectl) run(ctx context.Context, args ...string) ([]byte, error) {
 	command := exec.CommandContext(ctx, k.program, args...)
 	command.Dir = k.dir
+	if k.kubeconfig != "" {
+		command.Env = append(os.Environ(), clientcmd.RecommendedConfigPathEnvVar+"="+k.kubeconfig)
+	}
 	var out, problems bytes.Buffer
 	command.Stdout, command.Stderr = &out, &problems
 	if err := command.Run(); err != nil {

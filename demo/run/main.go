@@ -4,6 +4,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -27,19 +28,20 @@ func start() int {
 	// Warnings of the client library would be scattered over the story.
 	klog.SetOutput(io.Discard)
 	klog.LogToStderr(false)
-	if err := newCommand(os.Getenv("KUBECONFIG"), connect).ExecuteContext(ctx); err != nil {
+	if err := newCommand(connect).ExecuteContext(ctx); err != nil {
 		fmt.Fprintf(os.Stderr, "\ndemo: %v\n", err)
 		return 1
 	}
 	return 0
 }
 
-// connector reaches the API server that a kubeconfig names.
+// connector reaches the API server that a kubeconfig names, or, where none is
+// named, the one that kubectl would reach.
 type connector func(kubeconfig string) (kubernetes.Interface, error)
 
-func newCommand(kubeconfig string, connect connector) *cobra.Command {
-	d := demo{program: program()}
-	var directory string
+func newCommand(connect connector) *cobra.Command {
+	d := demo{program: program(), testCluster: os.Getenv("TRANCHE_CLUSTER_CTL") != ""}
+	var kubeconfig, directory string
 	cmd := &cobra.Command{
 		Use:   "demo",
 		Short: "Share simulated cards among pods and show who got what",
@@ -51,12 +53,12 @@ func newCommand(kubeconfig string, connect connector) *cobra.Command {
 			if d.client, err = connect(kubeconfig); err != nil {
 				return err
 			}
-			d.kubectl = kubectl{dir: directory, program: "kubectl"}.run
+			d.kubectl = kubectl{dir: directory, program: "kubectl", kubeconfig: kubeconfig}.run
 			d.say = newNarrator(cmd.OutOrStdout(), time.Now)
 			return d.run(cmd.Context())
 		},
 	}
-	cmd.PersistentFlags().StringVar(&kubeconfig, "kubeconfig", kubeconfig, "`file` to reach the API server with")
+	cmd.PersistentFlags().StringVar(&kubeconfig, "kubeconfig", "", "`file` to reach the API server with (default: as kubectl does)")
 	flags := cmd.Flags()
 	flags.StringVar(&directory, "directory", ".", "root of the repository")
 	flags.DurationVar(&d.patience, "patience", 2*time.Minute, "how long each single wait may take")
@@ -106,9 +108,17 @@ func program() string {
 	return executable
 }
 
+// errNoCluster says that nothing tells where the API server is.
+var errNoCluster = errors.New("no cluster is named: give --kubeconfig or set KUBECONFIG, or run this in the shell of make demo KEEP=1")
+
 func connect(kubeconfig string) (kubernetes.Interface, error) {
-	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
-	if err != nil {
+	rules := clientcmd.NewDefaultClientConfigLoadingRules()
+	rules.ExplicitPath = kubeconfig
+	config, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, nil).ClientConfig()
+	switch {
+	case clientcmd.IsEmptyConfig(err):
+		return nil, fmt.Errorf("read kubeconfig: %w", errNoCluster)
+	case err != nil:
 		return nil, fmt.Errorf("read kubeconfig: %w", err)
 	}
 	config.QPS = -1 // nobody else is kept waiting
