@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -99,6 +100,28 @@ func TestTheFleetIsTwoCardsOf24GiB(t *testing.T) {
 		require.EqualValues(t, 24*1024, c.Memory)
 		require.True(t, c.Shareable() && c.Healthy())
 	}
+}
+
+// What stands in the comment is to be pasted.
+func TestTheFaultInTheCommentWorks(t *testing.T) {
+	t.Parallel()
+	raw, err := os.ReadFile("fleet.yaml")
+	require.NoError(t, err)
+	_, commented, found := strings.Cut(string(raw), "\n# cards:\n")
+	require.True(t, found)
+	path := filepath.Join(t.TempDir(), "fleet.yaml")
+	require.NoError(t, os.WriteFile(path, []byte("cards:\n"+strings.ReplaceAll(commented, "# ", "")), 0o600))
+	faulty, err := sim.New(sim.Options{Path: path, NodeName: "node-1"}).Cards(t.Context())
+	require.NoError(t, err)
+	cards, err := sim.New(sim.Options{Path: "fleet.yaml", NodeName: "node-1"}).Cards(t.Context())
+	require.NoError(t, err)
+	require.Len(t, faulty, len(cards))
+	for i := range cards {
+		require.Equal(t, cards[i].UUID, faulty[i].UUID, "the same card")
+	}
+	require.True(t, faulty[0].Healthy())
+	require.Len(t, faulty[1].Faults, 1)
+	require.True(t, faulty[1].Faults[0].Evict)
 }
 
 func TestTheDriverIsToldOfTheFleet(t *testing.T) {
