@@ -24,7 +24,7 @@ func examine(t *testing.T, args ...string) (exit int, report doctor.Report) {
 	slices(t)
 	args = append([]string{
 		"-n", kube.System, "exec", "daemonset/" + kube.DaemonSet, "--",
-		"/usr/bin/tranche-node", "doctor", "--output=json", "--runtime-endpoint=unix://" + os.Getenv("CONTAINERD_ADDRESS"),
+		"/usr/bin/tranche-node", "doctor", "--output=json",
 	}, args...)
 	out, err := exec.CommandContext(t.Context(), "kubectl", args...).Output()
 	if failed, ok := errors.AsType[*exec.ExitError](err); ok {

@@ -14,6 +14,8 @@ const (
 	// ContainerdSocket and ControlSocket lie there because a path of a socket may have 107 bytes at most.
 	ContainerdSocket = RunDir + "/containerd.sock"
 	ControlSocket    = RunDir + "/control.sock"
+	// UsualContainerdSocket is a link to it, where everybody expects it.
+	UsualContainerdSocket = "/run/containerd/containerd.sock"
 	// KubeletDir is kubelet's usual directory: drivers look for its sockets there.
 	KubeletDir = "/var/lib/kubelet"
 	// StateDir is where the driver under test keeps its records, on the node's

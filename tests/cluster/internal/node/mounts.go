@@ -46,6 +46,9 @@ func mounts(s config.Settings) error {
 			return fmt.Errorf("create directory: %w", err)
 		}
 	}
+	if err := linkSocket(); err != nil {
+		return err
+	}
 	for i, target := range config.MountPoints() {
 		source := s.Data("mounts", strconv.Itoa(i))
 		if err := os.MkdirAll(source, 0o750); err != nil {
@@ -59,6 +62,23 @@ func mounts(s config.Settings) error {
 		}
 	}
 	return shadowSysctls()
+}
+
+// linkSocket offers containerd's socket at its usual path, where tools look for
+// it. The link is relative: a pod that sees the node's root elsewhere follows it too.
+func linkSocket() error {
+	link := config.UsualContainerdSocket
+	if err := os.MkdirAll(filepath.Dir(link), 0o750); err != nil {
+		return fmt.Errorf("create directory: %w", err)
+	}
+	target, err := filepath.Rel(filepath.Dir(link), config.ContainerdSocket)
+	if err != nil {
+		return fmt.Errorf("link containerd's socket: %w", err)
+	}
+	if err := os.Symlink(target, link); err != nil {
+		return fmt.Errorf("link containerd's socket: %w", err)
+	}
+	return nil
 }
 
 func shadowSysctls() error {
