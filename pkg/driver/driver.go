@@ -195,7 +195,8 @@ func (p plugin) HandleError(ctx context.Context, err error, msg string) {
 }
 
 // Ready is nil once kubelet has registered this process and its slices are
-// published: from then on an older instance may go without a pod noticing.
+// published: from then on an older instance may go without a pod noticing. One
+// that has never been able to list the cards publishes none and is not ready.
 func (d *Driver) Ready() error {
 	switch {
 	case !d.serving.Load():
@@ -203,6 +204,9 @@ func (d *Driver) Ready() error {
 	case !d.registered.Load():
 		return ErrNotRegistered
 	case !d.publisher.published.Load():
+		if known, _ := d.inventory.current(); known.err != nil && !d.inventory.listed() {
+			return fmt.Errorf("%w: %w", ErrNotPublished, known.err)
+		}
 		return ErrNotPublished
 	}
 	return nil

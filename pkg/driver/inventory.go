@@ -60,6 +60,13 @@ func (i *Inventory) Refresh(ctx context.Context) ([]card.Card, error) {
 	return i.snapshot.cards, err
 }
 
+// listed tells whether there was a good listing ever: without one, no cards means
+// that nothing is known.
+func (i *Inventory) listed() bool {
+	current, _ := i.current()
+	return !current.listedAt.IsZero()
+}
+
 // Card finds a card by its published name.
 func (i *Inventory) Card(device string) (card.Card, bool) {
 	current, _ := i.current()

@@ -125,8 +125,16 @@ func (p *publisher) run(ctx context.Context) {
 func (p *publisher) pass(ctx context.Context) bool {
 	again := p.again.Swap(false)
 	cards, listErr := p.inventory.Refresh(ctx)
+	if ctx.Err() != nil {
+		return false // nothing is wrong with the cards
+	}
 	p.recorder.CardsListed(cards, listErr)
 	p.tellListing(ctx, len(cards), listErr)
+	if !p.inventory.listed() {
+		// To publish none would withdraw those of the instance before, whose
+		// pods run on, and make this one ready, so that an update went on.
+		return p.repeat(again)
+	}
 	p.tellFaults(ctx, cards)
 	p.findOthers(ctx, cards)
 	if p.dropped.Swap(false) {
@@ -135,10 +143,7 @@ func (p *publisher) pass(ctx context.Context) bool {
 	shared, err := p.sharing.decide(ctx)
 	if err != nil {
 		logFailure(ctx, err, "decide whether cards can be shared")
-		if again {
-			p.again.Store(true)
-		}
-		return false
+		return p.repeat(again)
 	}
 	p.tellSharing(ctx)
 	visible := without(cards, p.others)
@@ -151,6 +156,15 @@ func (p *publisher) pass(ctx context.Context) bool {
 		p.controller.update(ctx, &wanted)
 	}
 	return listErr == nil
+}
+
+// repeat ends a pass that could not publish; what was asked of it is asked of
+// the next.
+func (p *publisher) repeat(again bool) bool {
+	if again {
+		p.again.Store(true)
+	}
+	return false
 }
 
 // findOthers looks for device plugins that serve our cards. When kubelet cannot

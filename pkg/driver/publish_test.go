@@ -169,12 +169,80 @@ func TestCardsThatCannotBeListedAtStartArePublishedLater(t *testing.T) {
 	m := newMachine(t)
 	m.config.Timing.Relist = time.Hour // a failure is not left for that long
 	m.cards.err = errors.New("not yet")
-	m.start(t)
-	eventually(t, "an empty slice", m.api.hasCards(t, 0))
+	d := m.start(t)
+	m.register(t, "pod-1", true)
+	failed := m.counts.of(&m.counts.listed, "failed")
+	eventually(t, "tried again", func() bool { return m.counts.of(&m.counts.listed, "failed") > failed+3 })
+	require.ErrorIs(t, d.Ready(), driver.ErrNotPublished)
+	require.ErrorContains(t, d.Ready(), "list cards: not yet", "what is in the way is told")
+	require.Empty(t, m.api.slices(t), "not knowing is not the same as none")
 	m.cards.mu.Lock()
 	m.cards.err = nil // and nobody says so
 	m.cards.mu.Unlock()
 	eventually(t, "the cards", m.api.hasCards(t, 2))
+	eventually(t, "ready", func() bool { return d.Ready() == nil })
+}
+
+func TestAnInstanceThatCannotListCardsWithdrawsNoneAndStopsTheUpdate(t *testing.T) {
+	t.Parallel()
+	m := newMachine(t)
+	older := m.startAs(t, "old")
+	m.register(t, "old", true)
+	eventually(t, "the older one is ready", func() bool { return older.Ready() == nil })
+	eventually(t, "published", m.api.hasCards(t, 2))
+	m.cards = newCards()
+	m.cards.err = errors.New("version mismatch")
+	m.counts = &counts{}
+	newer := m.startAs(t, "new")
+	m.register(t, "new", true)
+	eventually(t, "tried often", func() bool { return m.counts.of(&m.counts.listed, "failed") > 5 })
+	require.ErrorIs(t, newer.Ready(), driver.ErrNotPublished)
+	older.stop()
+	require.NoError(t, older.wait())
+	failed := m.counts.of(&m.counts.listed, "failed")
+	eventually(t, "tried again", func() bool { return m.counts.of(&m.counts.listed, "failed") > failed+3 })
+	require.Len(t, m.api.devices(t), 2)
+	require.Equal(t, 1, m.api.written())
+	m.cards.set(nil)
+	eventually(t, "it is known that there are none", m.api.hasCards(t, 0))
+	eventually(t, "that is ready", func() bool { return newer.Ready() == nil })
+}
+
+func TestARegistrationIsNotForgottenInAPassThatFails(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct{ fail, mend func(*machine) }{
+		"the API server does not tell its version": {
+			fail: func(m *machine) { m.api.set(func(a *apiServer) { a.version = errors.New("overloaded") }) },
+			mend: func(m *machine) { m.api.set(func(a *apiServer) { a.version = nil }) },
+		},
+		"cards cannot be listed": {
+			fail: func(m *machine) { m.cards.set(errors.New("busy")) },
+			mend: func(*machine) {}, // the last good cards do
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			m := newMachine(t)
+			m.config.Timing.SyncDelay = time.Hour // nothing else compares
+			m.api.setVersion("v1.35.0")           // which is looked at every time
+			m.start(t)
+			passes := func() int {
+				return m.counts.of(&m.counts.listed, "done") + m.counts.of(&m.counts.listed, "failed")
+			}
+			twice := func(what string) {
+				before := passes()
+				eventually(t, what, func() bool { return passes() > before+2 })
+			}
+			eventually(t, "published", func() bool { return m.api.hasCards(t, 2)() && m.counts.of(&m.counts.published, "done") > 0 })
+			tc.fail(m)
+			twice("nothing else is under way")
+			compared := m.counts.of(&m.counts.published, "done")
+			m.register(t, "pod-1", true)
+			twice("the registration was seen")
+			tc.mend(m)
+			eventually(t, "compared with the API server", func() bool { return m.counts.of(&m.counts.published, "done") > compared })
+		})
+	}
 }
 
 func TestWholeCardsWhereSharingIsImpossible(t *testing.T) {

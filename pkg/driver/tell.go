@@ -16,7 +16,7 @@ func (p *publisher) tellListing(ctx context.Context, count int, err error) {
 	logger := klog.FromContext(ctx)
 	switch {
 	case err != nil && err.Error() != p.told.list:
-		logger.Error(err, "Cannot list cards, those known before stay published", "cards", count)
+		logger.Error(err, "Cannot list cards, what is published stays", "cards", count)
 		p.events.Node(reasonListFailed, err.Error())
 		p.told.list = err.Error()
 	case err == nil && p.told.list != "":
