@@ -3,6 +3,7 @@
 package cdi
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -23,6 +24,21 @@ type Dirs struct {
 
 // NewDirs keeps share directories in root. It does not touch the disk.
 func NewDirs(root string, files durable.Files) Dirs { return Dirs{root: root, files: derived(files)} }
+
+// Holding is what a share holds by its share.json, for the case that its record
+// is lost. Of a file of a newer version, whose meaning is not known, names and
+// amounts are taken at face value: room that may be held counts as held.
+func (d Dirs) Holding(k share.Key) (share.Share, bool) {
+	data, err := os.ReadFile(filepath.Join(d.Path(k), ShareFileName))
+	if err != nil {
+		return share.Share{}, false
+	}
+	doc, err := ParseShareFile(data)
+	if errors.Is(err, ErrVersion) {
+		err = json.Unmarshal(data, &doc)
+	}
+	return doc.Share(), err == nil && doc.Card.UUID != ""
+}
 
 // derived is how specs and share directories are written: atomically, but
 // without waiting for the disk. Both are made from records. A power cut ends the

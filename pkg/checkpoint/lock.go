@@ -152,7 +152,7 @@ func (l *Locks) leave(at int64, entry *local) {
 }
 
 func (l *Locks) lockFile(ctx context.Context, at int64) (*os.File, error) {
-	file, err := os.OpenFile(l.path, os.O_RDWR|os.O_CREATE, 0o600)
+	file, err := l.open()
 	if err != nil {
 		return nil, err
 	}
@@ -160,8 +160,17 @@ func (l *Locks) lockFile(ctx context.Context, at int64) (*os.File, error) {
 	for {
 		err := unix.FcntlFlock(file.Fd(), unix.F_OFD_SETLK, &flock)
 		switch {
-		case err == nil:
+		case err == nil && l.isCurrent(file):
 			return file, nil
+		case err == nil:
+			// Somebody removed the file: a lock on it excludes nobody.
+			if err := file.Close(); err != nil {
+				return nil, err
+			}
+			if file, err = l.open(); err != nil {
+				return nil, err
+			}
+			continue
 		case errors.Is(err, unix.EINTR):
 			continue
 		case !errors.Is(err, unix.EAGAIN) && !errors.Is(err, unix.EACCES):
@@ -173,4 +182,16 @@ func (l *Locks) lockFile(ctx context.Context, at int64) (*os.File, error) {
 			return nil, errors.Join(context.Cause(ctx), file.Close())
 		}
 	}
+}
+
+func (l *Locks) open() (*os.File, error) { return os.OpenFile(l.path, os.O_RDWR|os.O_CREATE, 0o600) }
+
+// isCurrent tells whether the open file is the one that others will open.
+func (l *Locks) isCurrent(file *os.File) bool {
+	ours, err := file.Stat()
+	if err != nil {
+		return false
+	}
+	theirs, err := os.Stat(l.path)
+	return err == nil && os.SameFile(ours, theirs)
 }

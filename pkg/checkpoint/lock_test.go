@@ -283,3 +283,31 @@ func TestAMarkStaysUntilSomebodyDecides(t *testing.T) {
 	require.NoError(t, os.Truncate(path, 0))
 	require.Zero(t, mark(false), "a lost mark is no mark")
 }
+
+func TestALockOnARemovedFileExcludesNobodyAndIsNotTaken(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "lock")
+	first, err := checkpoint.NewLocks(path).Reserve(t.Context())
+	require.NoError(t, err)
+	waited := make(chan error, 1)
+	other := checkpoint.NewLocks(path)
+	go func() {
+		second, err := other.Reserve(context.Background())
+		if err == nil {
+			// The third must not have the lock beside the second.
+			short, cancel := context.WithTimeout(context.Background(), 20*time.Millisecond)
+			defer cancel()
+			if _, err = checkpoint.NewLocks(path).Reserve(short); errors.Is(err, context.DeadlineExceeded) {
+				err = nil
+			} else {
+				err = errors.New("two have the reservation")
+			}
+			second.Unlock()
+		}
+		waited <- err
+	}()
+	require.Eventually(t, func() bool { return other.Waiting() == 1 }, time.Minute, time.Millisecond)
+	require.NoError(t, os.Remove(path))
+	first.Unlock()
+	require.NoError(t, <-waited)
+}

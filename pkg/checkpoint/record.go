@@ -22,6 +22,11 @@ var (
 	ErrDamaged = errors.New("record is damaged")
 	// ErrNewer: written by a newer driver, in a format that this one cannot read.
 	ErrNewer = errors.New("record was written by a newer version")
+	// ErrUnreadable: the file is there and the disk, or its permissions, do not
+	// let it be read. It may be sound.
+	ErrUnreadable = errors.New("record cannot be read")
+	// ErrDirectoryGone: the directory was deleted under this process.
+	ErrDirectoryGone = errors.New("the directory of records was deleted under this process")
 )
 
 // Phase is how far a claim is on its way.
@@ -93,7 +98,7 @@ func Decode(data []byte, claimUID string) (Record, error) {
 		return Record{}, fmt.Errorf("%w: version %d, checksum %q where the content has %q", ErrDamaged, env.Version, env.Checksum, got)
 	}
 	if env.Version > Version {
-		return Record{}, fmt.Errorf("%w: format %d, this driver reads up to %d", ErrNewer, env.Version, Version)
+		return Record{}, fmt.Errorf("%w: format %d, this driver reads up to %d; run the newer version again, or delete the pod", ErrNewer, env.Version, Version)
 	}
 	var r Record
 	if err := json.Unmarshal(env.Record, &r); err != nil {

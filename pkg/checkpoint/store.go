@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/tranche-dra/tranche/pkg/durable"
@@ -60,6 +61,23 @@ func (s *Store) path(uid string) (string, error) {
 	return filepath.Join(s.dir, uid+suffix), nil
 }
 
+// Check tells whether records can be kept. ErrDirectoryGone means that the
+// directory was deleted under this process, which has to end: a mount of it
+// stays dead.
+func (s *Store) Check() error {
+	info, err := os.Stat(s.dir)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return fmt.Errorf("check records in %s: %w", s.dir, ErrDirectoryGone)
+	case err != nil:
+		return fmt.Errorf("check records: %w", err)
+	}
+	if sys, ok := info.Sys().(*syscall.Stat_t); ok && sys.Nlink == 0 {
+		return fmt.Errorf("check records in %s: %w", s.dir, ErrDirectoryGone)
+	}
+	return nil
+}
+
 // Write puts a record on disk and returns whether the file had to change.
 func (s *Store) Write(r Record) (changed bool, err error) {
 	path, err := s.path(r.Claim.UID)
@@ -96,7 +114,8 @@ func (s *Store) Stage(r Record) (durable.Staged, error) {
 }
 
 // Read gets the record of a claim. It returns false where there is none, and
-// an error that wraps ErrDamaged or ErrNewer where there is one that cannot be used.
+// an error that wraps ErrDamaged, ErrNewer or ErrUnreadable where there is one
+// that cannot be used.
 func (s *Store) Read(uid string) (Record, bool, error) {
 	path, err := s.path(uid)
 	if err != nil {
@@ -153,7 +172,7 @@ func (s *Store) List() (Listing, error) {
 			out.Records = append(out.Records, r)
 		case !listed[uid]:
 			// Removed since, or set aside since: then it is found below.
-		case errors.Is(err, ErrDamaged), errors.Is(err, ErrNewer):
+		case errors.Is(err, ErrDamaged), errors.Is(err, ErrNewer), errors.Is(err, ErrUnreadable):
 			out.Bad = append(out.Bad, Bad{uid, err})
 		default:
 			return out, fmt.Errorf("list records: %w", err)
@@ -216,7 +235,7 @@ func names(dir string) ([]string, error) {
 func (s *Store) load(path, uid string) (Record, error) {
 	info, err := os.Stat(path)
 	if err != nil {
-		return Record{}, err
+		return Record{}, unreadable(err)
 	}
 	inode, err := inodeOf(info)
 	if err != nil {
@@ -233,7 +252,7 @@ func (s *Store) load(path, uid string) (Record, error) {
 	young := time.Since(info.ModTime()) < settled
 	data, err := os.ReadFile(path)
 	if err != nil {
-		return Record{}, err
+		return Record{}, unreadable(err)
 	}
 	entry := cached{inode: inode, size: info.Size(), modified: info.ModTime()}
 	entry.record, entry.err = Decode(data, uid)
@@ -246,6 +265,14 @@ func (s *Store) load(path, uid string) (Record, error) {
 		s.mu.Unlock()
 	}
 	return entry.use()
+}
+
+// unreadable marks errors that concern one file and say nothing of others.
+func unreadable(err error) error {
+	if errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return fmt.Errorf("%w: %w", ErrUnreadable, err)
 }
 
 // use is the cached record, to keep: the caller may change it.

@@ -145,6 +145,7 @@ func (f Files) writeAside(path string, data []byte, mode fs.FileMode) (err error
 	if f.Derived {
 		return nil
 	}
+	f.step("fsync", path)
 	return file.Sync()
 }
 

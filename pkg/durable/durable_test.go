@@ -59,7 +59,7 @@ func put(t *testing.T, path, content string, mode fs.FileMode) {
 func TestWrite(t *testing.T) {
 	t.Parallel()
 	const (
-		replaced = "write .f.json.tmp, rename f.json"
+		replaced = "write .f.json.tmp, fsync .f.json.tmp, rename f.json"
 		all      = replaced + ", sync "
 	)
 	for name, tc := range map[string]struct {
@@ -201,7 +201,7 @@ func TestDeathBeforeAnyStepLeavesTheOldOrTheNewContent(t *testing.T) {
 			break
 		}
 	}
-	require.Equal(t, []string{"old", "old", "new"}, seen)
+	require.Equal(t, []string{"old", "old", "old", "new"}, seen)
 }
 
 func TestRemove(t *testing.T) {

@@ -30,9 +30,9 @@ func TestStagedContentIsSeenOnceItIsPublished(t *testing.T) {
 	require.Equal(t, "old", content())
 	require.NoError(t, staged.Publish())
 	require.Equal(t, "new", content())
-	require.Equal(t, []string{"write .f.tmp", "rename f"}, *taken, "publishing does not wait for the disk")
+	require.Equal(t, []string{"write .f.tmp", "fsync .f.tmp", "rename f"}, *taken, "publishing does not wait for the disk")
 	require.NoError(t, staged.Settle())
-	require.Equal(t, "sync ", (*taken)[2])
+	require.Equal(t, "sync ", (*taken)[3])
 	require.Equal(t, fs.FileMode(0o640), mode(t, path))
 	require.Equal(t, []string{"f"}, names(t, dir))
 }

@@ -5,11 +5,8 @@ package prepare
 import (
 	"context"
 	"fmt"
-	"os"
-	"path/filepath"
 	"sync"
 
-	"github.com/tranche-dra/tranche/cdi"
 	"github.com/tranche-dra/tranche/pkg/checkpoint"
 	"github.com/tranche-dra/tranche/pkg/claims"
 	"github.com/tranche-dra/tranche/pkg/durable"
@@ -134,8 +131,9 @@ func (p *Preparer) readRoom(exceptUID string) ([]share.Share, error) {
 	return held, nil
 }
 
-// sharesOnDisk reads what a claim without a usable record holds. A directory
-// that does not tell is passed over: it must not stop every other claim.
+// sharesOnDisk reads what a claim without a usable record holds, as far as its
+// files tell. One that tells nothing is passed over: it must not stop every
+// other claim.
 func (p *Preparer) sharesOnDisk(uid string) ([]share.Share, error) {
 	keys, err := p.Dirs.Of(uid)
 	if err != nil {
@@ -143,12 +141,8 @@ func (p *Preparer) sharesOnDisk(uid string) ([]share.Share, error) {
 	}
 	var shares []share.Share
 	for _, key := range keys {
-		data, err := os.ReadFile(filepath.Join(p.Dirs.Path(key), cdi.ShareFileName))
-		if err != nil {
-			continue
-		}
-		if doc, err := cdi.ParseShareFile(data); err == nil {
-			shares = append(shares, doc.Share())
+		if s, ok := p.Dirs.Holding(key); ok {
+			shares = append(shares, s)
 		}
 	}
 	return shares, nil

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"slices"
 
+	"golang.org/x/sys/unix"
 	"k8s.io/klog/v2"
 
 	"github.com/tranche-dra/tranche/pkg/checkpoint"
@@ -33,17 +34,25 @@ func (p *Preparer) Unprepare(ctx context.Context, claim share.Claim) error {
 func (p *Preparer) unprepare(ctx context.Context, uid string) error {
 	record, found, err := p.Records.Read(uid)
 	switch {
-	case errors.Is(err, checkpoint.ErrDamaged), errors.Is(err, checkpoint.ErrNewer):
+	case errors.Is(err, checkpoint.ErrDamaged), errors.Is(err, checkpoint.ErrNewer), errors.Is(err, checkpoint.ErrUnreadable):
 		klog.FromContext(ctx).Info("Unpreparing a claim without its record", "claimUID", uid, "err", err)
 	case err != nil:
 		return err
 	case found && record.Phase != checkpoint.Unpreparing:
 		record.Phase = checkpoint.Unpreparing
-		if _, err := p.Records.Write(record); err != nil {
+		if _, err := p.Records.Write(record); isFull(err) {
+			// A full disk must not keep pods from ending: removing makes room. A
+			// crash in between leaves a claim that is restored, and kubelet asks again.
+			klog.FromContext(ctx).Info("Unpreparing a claim without noting it first", "claimUID", uid, "err", err)
+		} else if err != nil {
 			return err
 		}
 	}
 	return p.sweep(uid)
+}
+
+func isFull(err error) bool {
+	return errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT)
 }
 
 // sweep removes everything that belongs to a claim, its record last. The

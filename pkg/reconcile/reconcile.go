@@ -5,13 +5,16 @@ package reconcile
 import (
 	"context"
 	"errors"
-	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
 	"slices"
+	"strings"
+	"sync"
 	"time"
 
 	"github.com/fsnotify/fsnotify"
 	resourceapi "k8s.io/api/resource/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
 
@@ -38,8 +41,10 @@ type Preparer interface {
 	Restore(ctx context.Context, uid string) (healed bool, err error)
 }
 
-// Recorder counts what was healed, by kind: "restored", "orphan", "stale",
-// "damaged", "interrupted".
+// Recorder counts what was healed, by kind: "restored" (files were missing or
+// wrong), "interrupted" (an unprepare was finished), "set aside" (a damaged
+// record), "damaged" (a record was made anew), "orphan" (files of nobody were
+// removed), "stale" (a claim that is gone was released).
 type Recorder interface {
 	Healed(kind string)
 }
@@ -74,57 +79,116 @@ func New(config Config) *Reconciler {
 	return &Reconciler{Config: config, goneSince: map[string]time.Time{}}
 }
 
-// settle is how long the CDI directory must be quiet before a pass that a
-// change of it asked for: a wiped directory is many changes.
-const settle = 50 * time.Millisecond
+const (
+	// settle is how long after the first change of the CDI directory a pass
+	// begins: a wiped directory is many changes.
+	settle = 50 * time.Millisecond
+	// fullEvery passes one compares the content of every file; the others only
+	// look whether the files are there.
+	fullEvery = 30
+	// Nobody is waited for longer than this, so that one who hangs does not stop
+	// the healing of all: kubelet, the API server with all questions of a pass,
+	// and whoever else changes a claim.
+	kubeletPatience, serverPatience, claimPatience = 5 * time.Second, 20 * time.Second, 10 * time.Second
+)
 
 // Run heals until ctx ends, and returns nil then. An error means that this
 // process cannot do its work any more and must be started again.
 func (r *Reconciler) Run(ctx context.Context) error {
 	logger := klog.FromContext(ctx)
-	watcher, err := fsnotify.NewWatcher()
-	if err != nil {
-		return fmt.Errorf("watch CDI directory: %w", err)
-	}
-	defer watcher.Close() //nolint:errcheck // nothing was written
-	full := true
+	changed, stop := r.watch(ctx)
+	defer stop()
 	timer := time.NewTimer(0)
 	defer timer.Stop()
-	for {
+	soon := true
+	for count := 0; ; {
 		select {
 		case <-ctx.Done():
 			return nil
-		case event := <-watcher.Events:
-			if event.Has(fsnotify.Remove) || event.Has(fsnotify.Rename) {
+		case <-changed:
+			// Further changes do not put the pass off.
+			if !soon {
+				soon = true
 				timer.Reset(settle)
 			}
 			continue
-		case err := <-watcher.Errors:
-			logger.V(2).Info("Lost sight of the CDI directory for a moment", "err", err)
-			timer.Reset(settle)
-			continue
 		case <-timer.C:
 		}
-		// Adding a directory that is watched already changes nothing.
-		if err := watcher.Add(r.CDIRoot); err != nil {
-			logger.V(2).Info("CDI directory is not there yet", "path", r.CDIRoot, "err", err)
-		}
-		if err := r.Pass(ctx, full); err != nil {
-			if errors.Is(err, cdi.ErrDirectoryGone) {
-				return err
-			}
+		soon = false
+		err := r.Pass(ctx, count%fullEvery == 0)
+		switch {
+		case errors.Is(err, cdi.ErrDirectoryGone), errors.Is(err, checkpoint.ErrDirectoryGone):
+			return err
+		case ctx.Err() != nil:
+			return nil
+		case err != nil:
+			// A full pass that failed is repeated as one.
 			logger.Error(err, "Healing is not complete, it goes on with the next pass")
-		} else {
-			full = false
+		default:
+			count++
 		}
 		timer.Reset(r.Interval)
 	}
 }
 
-// Pass heals once. A full pass also compares the content of every file; others
-// only look whether the files are there. The error joins what could not be
-// healed; cdi.ErrDirectoryGone among them is final.
+// watch tells when a file of ours has disappeared from the CDI directory. Where
+// the kernel has no watch left, the passes at every interval have to do.
+func (r *Reconciler) watch(ctx context.Context) (changed <-chan struct{}, stop func()) {
+	logger := klog.FromContext(ctx)
+	watcher, err := fsnotify.NewWatcher()
+	if err != nil {
+		logger.Error(err, "Cannot watch the CDI directory: what is lost there is only found at every interval", "interval", r.Interval)
+		return nil, func() {}
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	out := make(chan struct{}, 1)
+	var wait sync.WaitGroup
+	wait.Go(func() { r.forward(ctx, watcher, out) })
+	return out, func() {
+		cancel()
+		wait.Wait()
+		if err := watcher.Close(); err != nil {
+			logger.V(2).Info("Cannot end the watch of the CDI directory", "err", err)
+		}
+	}
+}
+
+// forward turns what happens in the CDI directory into wishes for a pass. The
+// directory itself may be deleted and made again: it is added at every tick.
+func (r *Reconciler) forward(ctx context.Context, watcher *fsnotify.Watcher, out chan<- struct{}) {
+	again := time.NewTicker(time.Second)
+	defer again.Stop()
+	for {
+		lost := false
+		// Adding what is watched already changes nothing.
+		if err := watcher.Add(r.CDIRoot); err != nil {
+			klog.FromContext(ctx).V(4).Info("CDI directory is not there", "path", r.CDIRoot, "err", err)
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-again.C:
+		case event := <-watcher.Events:
+			lost = (event.Has(fsnotify.Remove) || event.Has(fsnotify.Rename)) && !strings.HasSuffix(event.Name, ".tmp")
+		case err := <-watcher.Errors:
+			klog.FromContext(ctx).V(2).Info("Lost sight of the CDI directory for a moment", "err", err)
+			lost = true
+		}
+		if lost {
+			select {
+			case out <- struct{}{}:
+			default: // one is waiting already
+			}
+		}
+	}
+}
+
+// Pass heals once. The error joins what could not be healed; one that wraps
+// ErrDirectoryGone of cdi or checkpoint is final.
 func (r *Reconciler) Pass(ctx context.Context, full bool) error {
+	if err := r.Records.Check(); errors.Is(err, checkpoint.ErrDirectoryGone) {
+		return err
+	}
 	if err := r.Specs.Check(); errors.Is(err, cdi.ErrDirectoryGone) {
 		return err
 	}
@@ -145,16 +209,16 @@ func (r *Reconciler) Pass(ctx context.Context, full bool) error {
 	}
 	for _, bad := range listing.Bad {
 		delete(onDisk, bad.ClaimUID)
+		if errors.Is(bad.Err, checkpoint.ErrDamaged) {
+			errs = append(errs, r.restore(ctx, bad.ClaimUID, "set aside"))
+		}
 	}
-	// Nothing with a record is left: these are files of nobody.
-	for uid := range onDisk {
-		errs = append(errs, r.restore(ctx, uid, "orphan"))
-	}
-	errs = append(errs, r.heal(ctx, listing))
-	return errors.Join(errs...)
+	// What is left on disk has no record.
+	return errors.Join(append(errs, r.compare(ctx, listing, slices.Sorted(maps.Keys(onDisk))))...)
 }
 
-// files is what one claim has on disk.
+// files is what one claim has on disk: its spec, and the shares whose directory
+// is complete.
 type files struct {
 	spec bool
 	dirs []share.Key
@@ -176,7 +240,9 @@ func (r *Reconciler) onDisk() (map[string]files, error) {
 	for _, key := range keys {
 		uid, _ := key.ClaimUID() // Dirs lists nothing else
 		f := all[uid]
-		f.dirs = append(f.dirs, key)
+		if _, err := os.Stat(filepath.Join(r.Dirs.Path(key), cdi.ShareFileName)); err == nil {
+			f.dirs = append(f.dirs, key)
+		}
 		all[uid] = f
 	}
 	return all, nil
@@ -206,102 +272,13 @@ func (r *Reconciler) need(record checkpoint.Record, have files, full bool) strin
 }
 
 func (r *Reconciler) restore(ctx context.Context, uid, kind string) error {
+	ctx, cancel := context.WithTimeout(ctx, claimPatience)
+	defer cancel()
 	healed, err := r.Preparer.Restore(ctx, uid)
 	if err != nil || !healed {
 		return err
 	}
 	r.Recorder.Healed(kind)
 	klog.FromContext(ctx).V(2).Info("Healed", "kind", kind, "claimUID", uid)
-	return nil
-}
-
-// heal deals with claims whose record is damaged and with claims that are gone.
-// Without a word from kubelet nothing is released.
-func (r *Reconciler) heal(ctx context.Context, listing checkpoint.Listing) error {
-	var errs []error
-	for _, bad := range listing.Bad {
-		if errors.Is(bad.Err, checkpoint.ErrDamaged) {
-			_, err := r.Preparer.Restore(ctx, bad.ClaimUID)
-			errs = append(errs, err)
-		}
-	}
-	inUse, err := r.Pods.ClaimsInUse(ctx)
-	if err != nil {
-		klog.FromContext(ctx).V(4).Info("Kubelet does not tell which claims are in use", "err", err)
-		return errors.Join(errs...)
-	}
-	present := map[string]bool{}
-	for _, record := range listing.Records {
-		present[record.Claim.UID] = true
-		name := types.NamespacedName{Namespace: record.Claim.Namespace, Name: record.Claim.Name}
-		if _, ok := inUse[name]; ok {
-			delete(r.goneSince, record.Claim.UID)
-			continue
-		}
-		claim, err := r.Claims.GetClaim(ctx, name)
-		errs = append(errs, r.releaseIfGone(ctx, record.Claim, claim, err))
-	}
-	for _, bad := range listing.Bad {
-		if !errors.Is(bad.Err, checkpoint.ErrDamaged) {
-			continue
-		}
-		present[bad.ClaimUID] = true
-		errs = append(errs, r.prepareDamaged(ctx, bad.ClaimUID, inUse))
-	}
-	for uid := range r.goneSince {
-		if !present[uid] {
-			delete(r.goneSince, uid)
-		}
-	}
-	return errors.Join(errs...)
-}
-
-// prepareDamaged makes a new record for a claim whose old one is damaged, if
-// kubelet still lists it; otherwise it is released like any claim that is gone.
-func (r *Reconciler) prepareDamaged(ctx context.Context, uid string, inUse map[types.NamespacedName]struct{}) error {
-	for name := range inUse {
-		claim, err := r.Claims.GetClaim(ctx, name)
-		if apierrors.IsNotFound(err) {
-			continue
-		}
-		if err != nil {
-			return fmt.Errorf("look for the claim of a damaged record: %w", err)
-		}
-		if string(claim.UID) != uid {
-			continue
-		}
-		if _, err := r.Preparer.Prepare(ctx, claim); err != nil {
-			return err
-		}
-		r.Recorder.Healed("damaged")
-		return nil
-	}
-	return r.releaseIfGone(ctx, share.Claim{UID: uid}, nil, nil)
-}
-
-// releaseIfGone unprepares a claim that has been away from API server and
-// kubelet for the grace time.
-func (r *Reconciler) releaseIfGone(ctx context.Context, known share.Claim, now *resourceapi.ResourceClaim, err error) error {
-	switch {
-	case err != nil && !apierrors.IsNotFound(err):
-		return fmt.Errorf("look for claim %s: %w", known, err)
-	case err == nil && now != nil && string(now.UID) == known.UID:
-		delete(r.goneSince, known.UID)
-		return nil
-	}
-	since, ok := r.goneSince[known.UID]
-	if !ok {
-		r.goneSince[known.UID] = r.Now()
-		return nil
-	}
-	if r.Now().Sub(since) < r.StaleGrace {
-		return nil
-	}
-	klog.FromContext(ctx).Info("Releasing a claim that is gone", "claim", known, "claimUID", known.UID, "goneFor", r.Now().Sub(since))
-	if err := r.Preparer.Unprepare(ctx, known); err != nil {
-		return err
-	}
-	delete(r.goneSince, known.UID)
-	r.Recorder.Healed("stale")
 	return nil
 }

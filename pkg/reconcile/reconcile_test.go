@@ -5,6 +5,7 @@ package reconcile_test
 import (
 	"context"
 	"errors"
+	"maps"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -32,6 +33,7 @@ type world struct {
 	api      map[types.NamespacedName]*resourceapi.ResourceClaim
 	inUse    map[types.NamespacedName]struct{}
 	podsErr  error
+	podsHang bool
 	apiErr   error
 	now      time.Time
 	healed   map[string]int
@@ -52,10 +54,17 @@ func (w *world) GetClaim(_ context.Context, name types.NamespacedName) (*resourc
 	return nil, apierrors.NewNotFound(schema.GroupResource{Resource: "resourceclaims"}, name.Name)
 }
 
-func (w *world) ClaimsInUse(context.Context) (map[types.NamespacedName]struct{}, error) {
+func (w *world) ClaimsInUse(ctx context.Context) (map[types.NamespacedName]struct{}, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.inUse, w.podsErr
+	if w.podsHang {
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}
+	if w.podsErr != nil {
+		return nil, w.podsErr
+	}
+	return maps.Clone(w.inUse), nil
 }
 
 func (w *world) Healed(kind string) {
@@ -126,6 +135,7 @@ func TestMissingFilesAreWrittenAgain(t *testing.T) {
 		"CDI spec":        func(n *fixture.Node, uid string) string { return n.Specs.Path(uid) },
 		"CDI directory":   func(n *fixture.Node, _ string) string { return n.CDIRoot },
 		"share directory": func(n *fixture.Node, _ string) string { return filepath.Join(n.Dir, "state", "shares") },
+		"share.json":      shareFile,
 	} {
 		t.Run(what, func(t *testing.T) {
 			t.Parallel()
@@ -140,6 +150,14 @@ func TestMissingFilesAreWrittenAgain(t *testing.T) {
 			require.Equal(t, map[string]int{"restored": 1}, w.healed)
 		})
 	}
+}
+
+func shareFile(n *fixture.Node, _ string) string {
+	keys, err := n.Dirs.List()
+	if err != nil || len(keys) != 1 {
+		return ""
+	}
+	return filepath.Join(n.Dirs.Path(keys[0]), cdi.ShareFileName)
 }
 
 func TestAFullPassMendsContent(t *testing.T) {
@@ -162,6 +180,7 @@ func TestFilesOfNobodyAreRemoved(t *testing.T) {
 	kept := running(t, w, node, "kept")
 	orphan := running(t, w, node, "orphan")
 	require.NoError(t, os.Remove(filepath.Join(node.Dir, "state", "claims", string(orphan.UID)+".json")))
+	delete(w.inUse, name(orphan))
 	require.NoError(t, os.WriteFile(filepath.Join(node.CDIRoot, "vendor.com-gpu.json"), []byte("{}"), 0o644))
 	require.NoError(t, r.Pass(t.Context(), false))
 	require.NoFileExists(t, node.Specs.Path(string(orphan.UID)))
@@ -270,7 +289,7 @@ func TestADamagedRecordOfARunningClaimIsMadeAnew(t *testing.T) {
 	require.True(t, recorded(t, node, claim))
 	require.True(t, recorded(t, node, other))
 	require.EqualValues(t, 1, node.Damaged.Load())
-	require.Equal(t, map[string]int{"damaged": 1}, w.healed)
+	require.Equal(t, map[string]int{"set aside": 1, "damaged": 1}, w.healed)
 	require.NoError(t, r.Pass(t.Context(), false))
 	require.EqualValues(t, 1, node.Damaged.Load(), "it is reported once")
 	require.NoError(t, node.Unprepare(t.Context(), claims.Of(claim)))
