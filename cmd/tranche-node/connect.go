@@ -3,11 +3,14 @@
 package main
 
 import (
+	"context"
 	"encoding/base64"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"strings"
+	"time"
 
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
@@ -20,6 +23,9 @@ import (
 type clients struct {
 	kubernetes kubernetes.Interface
 	nodeUID    types.UID
+	// nodeUIDNow is the node's UID as the token says at present, empty where it
+	// says none; nil where the command line says it.
+	nodeUIDNow func() types.UID
 }
 
 // connect makes the client. It does not call the API server.
@@ -38,11 +44,34 @@ func connect(o *options, nodeName string) (clients, error) {
 	if err != nil {
 		return clients{}, fmt.Errorf("make client for the API server: %w", err)
 	}
-	uid := types.UID(o.nodeUID)
-	if uid == "" {
-		uid = nodeUIDOf(tokenOf(config), nodeName)
+	if o.nodeUID != "" {
+		return clients{kubernetes: client, nodeUID: types.UID(o.nodeUID)}, nil
 	}
-	return clients{kubernetes: client, nodeUID: uid}, nil
+	now := func() types.UID { return nodeUIDOf(tokenOf(config), nodeName) }
+	return clients{kubernetes: client, nodeUID: now(), nodeUIDNow: now}, nil
+}
+
+// errNodeReplaced ends the process, which takes the new UID when it starts again.
+var errNodeReplaced = errors.New("the node's object was deleted and made again: the slices of the old one are deleted as often as they are published")
+
+// watchNode ends with an error when the node was registered anew. Kubelet
+// renews the token then, and the slices belong to an owner that is gone.
+func watchNode(ctx context.Context, c clients, every time.Duration) error {
+	if c.nodeUIDNow == nil || c.nodeUID == "" {
+		return nil
+	}
+	ticker := time.NewTicker(every)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-ticker.C:
+		}
+		if now := c.nodeUIDNow(); now != "" && now != c.nodeUID {
+			return fmt.Errorf("node UID was %s and is %s: %w", c.nodeUID, now, errNodeReplaced)
+		}
+	}
 }
 
 func restConfig(kubeconfig string) (*rest.Config, error) {

@@ -5,6 +5,7 @@ package main
 import (
 	"encoding/base64"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"k8s.io/apimachinery/pkg/types"
@@ -35,6 +36,20 @@ func TestNodeUIDOf(t *testing.T) {
 			require.Equal(t, tc.want, nodeUIDOf(tc.token, "node1"))
 		})
 	}
+}
+
+func TestTheProcessEndsWhenItsNodeWasRegisteredAnew(t *testing.T) {
+	t.Parallel()
+	uids := []types.UID{"u-1", "", "u-1", "u-2"} // the token cannot be read for a moment
+	now := func() types.UID { uid := uids[0]; uids = uids[1:]; return uid }
+	require.ErrorIs(t, watchNode(t.Context(), clients{nodeUID: "u-1", nodeUIDNow: now}, time.Millisecond), errNodeReplaced)
+	require.Empty(t, uids)
+}
+
+func TestANodeWhoseUIDIsNotKnownOrGivenIsNotWatched(t *testing.T) {
+	t.Parallel()
+	require.NoError(t, watchNode(t.Context(), clients{nodeUID: "u-1"}, time.Nanosecond))
+	require.NoError(t, watchNode(t.Context(), clients{nodeUIDNow: func() types.UID { return "u-2" }}, time.Nanosecond))
 }
 
 func FuzzNodeUIDOf(f *testing.F) {

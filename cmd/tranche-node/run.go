@@ -28,6 +28,9 @@ import (
 	"github.com/tranche-dra/tranche/pkg/reconcile"
 )
 
+// nodeUIDInterval is how often the node's UID is compared with the token's.
+const nodeUIDInterval = 5 * time.Second
+
 // bootIDFile holds an ID that the kernel makes at every boot.
 const bootIDFile = "/proc/sys/kernel/random/boot_id"
 
@@ -87,11 +90,11 @@ func run(ctx context.Context, o *options, config *v1alpha1.NodeConfig, c clients
 	if _, err := inventory.Refresh(ctx); err != nil {
 		logger.Error(err, "Cannot list cards yet")
 	}
-	return serve(ctx, config, node, healer, recorder)
+	return serve(ctx, c, config, node, healer, recorder)
 }
 
 // serve runs everything that runs; the first that fails ends the others.
-func serve(ctx context.Context, config *v1alpha1.NodeConfig, node *driver.Driver, healer *reconcile.Reconciler, recorder *metrics.Node) error {
+func serve(ctx context.Context, c clients, config *v1alpha1.NodeConfig, node *driver.Driver, healer *reconcile.Reconciler, recorder *metrics.Node) error {
 	http, err := listen(ctx, "metrics", *config.MetricsAddress)
 	if err != nil {
 		return err
@@ -105,6 +108,7 @@ func serve(ctx context.Context, config *v1alpha1.NodeConfig, node *driver.Driver
 	group.Go(func() error { return serveHealth(ctx, health, node) })
 	group.Go(func() error { return healer.Run(ctx) })
 	group.Go(func() error { return node.Run(ctx) })
+	group.Go(func() error { return watchNode(ctx, c, nodeUIDInterval) })
 	group.Go(func() error { settleMemory(ctx); return nil })
 	return group.Wait()
 }
