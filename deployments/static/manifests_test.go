@@ -120,6 +120,43 @@ func TestTheDriverHasNoPrivilege(t *testing.T) {
 	require.Equal(t, corev1.SeccompProfileTypeRuntimeDefault, c.SeccompProfile.Type)
 }
 
+func TestTheDaemonSetStandsAgainst(t *testing.T) {
+	t.Parallel()
+	pod := daemonSet(t).Spec.Template.Spec
+	container := pod.Containers[0]
+	volumeType := func(name string) corev1.HostPathType {
+		for _, v := range pod.Volumes {
+			if v.Name == name && v.HostPath.Type != nil {
+				return *v.HostPath.Type
+			}
+		}
+		return corev1.HostPathUnset
+	}
+	for name, row := range map[string]struct{ got, want any }{
+		"taints of GPU nodes and of nodes in trouble, where pods still have to be unprepared": {
+			pod.Tolerations, []corev1.Toleration{{Operator: corev1.TolerationOpExists}},
+		},
+		"eviction and preemption by the pods that wait for it": {pod.PriorityClassName, "system-node-critical"},
+		"kubelet's sockets and files, which only root opens":   {*container.SecurityContext.RunAsUser, int64(0)},
+		"the group of those files":                             {*container.SecurityContext.RunAsGroup, int64(0)},
+		"a first start that has a minute, since a node with many cards and records takes a while": {
+			container.StartupProbe.PeriodSeconds * container.StartupProbe.FailureThreshold, int32(60),
+		},
+		"prepares under way, which end in good order before it is killed": {*pod.TerminationGracePeriodSeconds, int64(15)},
+		"nodes on which nothing has written a CDI spec yet":               {volumeType("cdi"), corev1.HostPathDirectoryOrCreate},
+		"its first start on a node":                                       {volumeType("state"), corev1.HostPathDirectoryOrCreate},
+		"a node without any plugin yet":                                   {volumeType("plugins"), corev1.HostPathDirectoryOrCreate},
+		"a kubelet of another root, whom a registry made here would never reach": {
+			volumeType("registry"), corev1.HostPathDirectory,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			require.Equal(t, row.want, row.got)
+		})
+	}
+}
+
 // The DaemonSet gives what the driver's own defaults expect.
 func TestPathsAndPortsFitTheDefaults(t *testing.T) {
 	t.Parallel()
