@@ -128,7 +128,8 @@ func New(config Config, d Dependencies) (*Driver, error) {
 }
 
 // Run serves kubelet and publishes the cards until ctx ends, and returns nil
-// then: no socket is left and no goroutine. An error means that this process
+// then: no socket is left, and no goroutine but those that the cards' driver
+// does not return to. An error means that this process
 // cannot do its work and must be started again. Run is called once.
 func (d *Driver) Run(ctx context.Context) error {
 	outer := ctx
@@ -149,7 +150,11 @@ func (d *Driver) Run(ctx context.Context) error {
 	var wg sync.WaitGroup
 	working, stop := context.WithCancel(ctx)
 	wg.Go(func() { d.publisher.run(working) })
-	wg.Go(func() { d.watchCards(working) })
+	watched := make(chan struct{})
+	go func() {
+		defer close(watched)
+		d.watchCards(working)
+	}()
 	wg.Go(func() { d.sweepSockets(working) })
 	select {
 	case <-outer.Done():
@@ -161,6 +166,7 @@ func (d *Driver) Run(ctx context.Context) error {
 	stop()
 	helper.Stop()
 	wg.Wait()
+	d.letGo(ctx, watched)
 	if failure != nil {
 		return failure
 	}
@@ -231,6 +237,18 @@ func (d *Driver) watchCards(ctx context.Context) {
 		pause := retry.Step()
 		logger.Error(err, "Cannot watch cards, they are listed periodically until it works again", "retryAfter", pause)
 		sleep(ctx, pause)
+	}
+}
+
+// letGo waits for the watching of cards to end, but not for long: a call into a
+// driver that hangs does not return.
+func (d *Driver) letGo(ctx context.Context, watched <-chan struct{}) {
+	limit := time.NewTimer(d.timing.Drain)
+	defer limit.Stop()
+	select {
+	case <-watched:
+	case <-limit.C:
+		klog.FromContext(ctx).Info("Watching cards does not end and is left behind", "waited", d.timing.Drain)
 	}
 }
 

@@ -13,6 +13,9 @@ var (
 	ErrNotRegistered = errors.New("not registered with kubelet yet")
 	// ErrNotPublished: the node's slices have not reached the API server yet.
 	ErrNotPublished = errors.New("cards are not published yet")
+	// ErrListingHangs: the driver of the cards does not return from a call. A
+	// restart of the process may heal that, or only one of the machine.
+	ErrListingHangs = errors.New("the cards' driver hangs")
 	// ErrNotServing: the process has no sockets, before Run and after it.
 	ErrNotServing = errors.New("not serving kubelet")
 )

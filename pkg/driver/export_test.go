@@ -2,7 +2,11 @@
 
 package driver
 
-import "k8s.io/dynamic-resource-allocation/kubeletplugin"
+import (
+	"time"
+
+	"k8s.io/dynamic-resource-allocation/kubeletplugin"
+)
 
 // PluginOf is the driver as the helper calls it.
 func PluginOf(d *Driver) kubeletplugin.DRAPlugin { return plugin{d} }
@@ -15,4 +19,10 @@ func IsDraining(d *Driver) bool {
 	default:
 		return false
 	}
+}
+
+// LimitListings changes how long a listing may take.
+func LimitListings(i *Inventory, limit time.Duration) *Inventory {
+	i.limit = limit
+	return i
 }

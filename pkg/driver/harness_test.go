@@ -58,6 +58,8 @@ type machine struct {
 	root     string
 	api      *apiServer
 	cards    *cards
+	source   card.Source // instead of cards, where it is set
+	limit    time.Duration
 	preparer driver.Preparer
 	plugins  *plugins
 	events   *events
@@ -72,7 +74,7 @@ func newMachine(t *testing.T) *machine {
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, os.RemoveAll(root)) })
 	return &machine{
-		root: root, api: newAPIServer("v1.37.2"), cards: newCards(fixture.Card(0), fixture.Card(1)), preparer: &preparer{},
+		root: root, limit: patient, api: newAPIServer("v1.37.2"), cards: newCards(fixture.Card(0), fixture.Card(1)), preparer: &preparer{},
 		plugins: &plugins{}, events: &events{}, counts: &counts{},
 		config: driver.Config{NodeName: node, NodeUID: "node-uid", PodUID: "pod-1", KubeletRoot: root, Slots: 16, Timing: quick()},
 	}
@@ -95,8 +97,12 @@ func (m *machine) startAs(t *testing.T, pod types.UID) instance {
 	t.Helper()
 	config := m.config
 	config.PodUID = pod
+	source := m.source
+	if source == nil {
+		source = m.cards
+	}
 	d, err := driver.New(config, driver.Dependencies{
-		Client: m.api.client, Watcher: m.cards, Inventory: driver.NewInventory(m.cards), Preparer: m.preparer,
+		Client: m.api.client, Watcher: source, Inventory: driver.LimitListings(driver.NewInventory(source), m.limit), Preparer: m.preparer,
 		Plugins: m.plugins, Events: m.events, Recorder: m.counts,
 	})
 	require.NoError(t, err)

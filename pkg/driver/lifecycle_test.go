@@ -18,10 +18,8 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/dynamic-resource-allocation/kubeletplugin"
-	drahealthv1 "k8s.io/kubelet/pkg/apis/dra-health/v1"
 	drav1 "k8s.io/kubelet/pkg/apis/dra/v1"
 
-	"github.com/tranche-dra/tranche/pkg/card"
 	"github.com/tranche-dra/tranche/pkg/driver"
 	"github.com/tranche-dra/tranche/pkg/durable"
 	"github.com/tranche-dra/tranche/pkg/prepare"
@@ -319,41 +317,6 @@ func TestLivenessDialsTheSocketsByTheirPaths(t *testing.T) {
 	require.ErrorContains(t, d.Alive(t.Context()), removed)
 	require.Equal(t, grpc_health_v1.HealthCheckResponse_NOT_SERVING, check())
 	require.Zero(t, m.counts.of(&m.counts.prepared, "done"), "asking ourselves is not counted")
-}
-
-func TestHealthOfCardsIsReportedAtOnceAndAgain(t *testing.T) {
-	t.Parallel()
-	m := newMachine(t)
-	m.start(t)
-	eventually(t, "published", m.api.hasCards(t, 2))
-	stream, err := drahealthv1.NewDRAResourceHealthClient(dial(t, filepath.Join(m.root, "plugins", driver.Name, "dra-pod-1.sock"))).
-		NodeWatchResources(t.Context(), &drahealthv1.NodeWatchResourcesRequest{})
-	require.NoError(t, err)
-	name := fixture.Card(0).DeviceName()
-	until := func(status drahealthv1.HealthStatus, message string) {
-		for {
-			report, err := stream.Recv()
-			require.NoError(t, err)
-			for _, d := range report.Devices {
-				require.Equal(t, node, d.Device.PoolName)
-				if d.Device.DeviceName == name && d.Health == status {
-					require.Contains(t, d.Message, message)
-					require.NotZero(t, d.LastUpdatedTime)
-					return
-				}
-			}
-		}
-	}
-	until(drahealthv1.HealthStatus_HEALTHY, "")
-	until(drahealthv1.HealthStatus_HEALTHY, "") // sent again without a change
-	sick := fixture.Card(0)
-	sick.Faults = []card.Fault{{Kind: "XidError", Message: "fell off the bus"}, {Kind: "EccError", Message: strings.Repeat("ü", 2000)}}
-	m.cards.set(nil, sick)
-	until(drahealthv1.HealthStatus_UNHEALTHY, "XidError: fell off the bus; EccError: üü")
-	m.cards.set(errors.New("library is being replaced"))
-	until(drahealthv1.HealthStatus_UNKNOWN, "library is being replaced")
-	m.cards.set(nil, fixture.Card(0))
-	until(drahealthv1.HealthStatus_HEALTHY, "")
 }
 
 func TestASourceThatCannotWatchIsAskedAgain(t *testing.T) {

@@ -28,8 +28,8 @@ type Timing struct {
 	HealthResend time.Duration
 	// Sweep is how often sockets are looked for that killed pods left. Default 1 min.
 	Sweep time.Duration
-	// Drain is how long calls that are under way may go on after the process
-	// was asked to end. Default 3 s.
+	// Drain is how long calls that are under way, of kubelet and into the
+	// cards' driver, may go on after the process was asked to end. Default 3 s.
 	Drain time.Duration
 }
 
