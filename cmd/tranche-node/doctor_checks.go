@@ -23,12 +23,13 @@ func checksOf(o *options, config *v1alpha1.NodeConfig, endpoint string) (checks 
 	if err != nil {
 		return nil, nil, err
 	}
+	host := hostOf(config)
 	checks = []doctor.Check{
 		{Name: "container runtime", Examiner: doctor.Runtime{Endpoint: endpoint, HostRoot: config.DriverRootMount, CDIRoot: config.CDIRoot}},
-		{Name: "CDI directory", Examiner: doctor.CDIDirectory(config.CDIRoot)},
-		{Name: "state directory", Examiner: doctor.StateDirectory(config.StateDir)},
+		{Name: "CDI directory", Examiner: doctor.CDIDirectory{Path: config.CDIRoot, Host: host}},
+		{Name: "state directory", Examiner: doctor.StateDirectory(config.StateDir, host)},
 	}
-	for _, d := range doctor.KubeletDirectories(config.KubeletRoot) {
+	for _, d := range doctor.KubeletDirectories(config.KubeletRoot, host) {
 		checks = append(checks, doctor.Check{Name: "kubelet's directory", Examiner: d})
 	}
 	checks = append(checks,

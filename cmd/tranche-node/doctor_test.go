@@ -71,7 +71,7 @@ func TestDoctorBesideADriver(t *testing.T) {
 	p.eventually(t, "/readyz", http.StatusOK, "ok\n")
 	driver := []string{
 		"/usr/bin/tranche-node", "--v=2", "--node-name=" + fixture.Pool, "--kubelet-root=" + p.root + "/kubelet", "--cdi-root=" + p.root + "/cdi",
-		"--state-dir", p.root + "/state", "--metrics-address=" + p.metrics, "--sim-fleet=" + path, "--driver-root-mount=" + p.root,
+		"--state-dir", p.root + "/state", "--metrics-address=" + p.metrics, "--sim-fleet=" + path, "--driver-root=" + p.root,
 	}
 	exit, out, errs := examine(t, driver, "--output=json", "--cdi-root="+p.root+"/elsewhere")
 	require.Empty(t, errs)

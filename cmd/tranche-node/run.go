@@ -22,6 +22,7 @@ import (
 	"github.com/tranche-dra/tranche/pkg/claims"
 	"github.com/tranche-dra/tranche/pkg/driver"
 	"github.com/tranche-dra/tranche/pkg/durable"
+	"github.com/tranche-dra/tranche/pkg/hostdir"
 	"github.com/tranche-dra/tranche/pkg/metrics"
 	"github.com/tranche-dra/tranche/pkg/podresources"
 	"github.com/tranche-dra/tranche/pkg/prepare"
@@ -107,18 +108,43 @@ func serve(ctx context.Context, c clients, config *v1alpha1.NodeConfig, node *dr
 	group.Go(func() error { return serveHTTP(ctx, http, handler(node, recorder.Handler())) })
 	group.Go(func() error { return serveHealth(ctx, health, node) })
 	group.Go(func() error { return healer.Run(ctx) })
+	group.Go(func() error { return watchOf(config).Run(ctx) })
 	group.Go(func() error { return node.Run(ctx) })
 	group.Go(func() error { return watchNode(ctx, c, nodeUIDInterval) })
 	group.Go(func() error { settleMemory(ctx); return nil })
 	return group.Wait()
 }
 
+// hostOf is how the process sees the host: where the graphics driver is
+// installed below another directory than the root, only that one is mounted.
+func hostOf(config *v1alpha1.NodeConfig) hostdir.Host {
+	if config.DriverRoot != "/" {
+		return hostdir.Host{}
+	}
+	return hostdir.Host{Root: config.DriverRootMount}
+}
+
+// watchOf ends the process when a directory that it shares with kubelet or with
+// the container runtime is not theirs any more: the next one gets today's.
+func watchOf(config *v1alpha1.NodeConfig) hostdir.Watch {
+	return hostdir.Watch{
+		Host: hostOf(config), Interval: config.ReconcileInterval.Duration,
+		Dirs: []string{
+			config.StateDir, config.CDIRoot, filepath.Join(config.KubeletRoot, "plugins"), filepath.Join(config.KubeletRoot, "plugins_registry"),
+			filepath.Dir(podresources.SocketIn(config.KubeletRoot)),
+		},
+	}
+}
+
 func openStores(config *v1alpha1.NodeConfig) (stores, error) {
 	files := durable.Files{}
-	if err := files.MkdirAll(config.StateDir, 0o755); err != nil {
-		return stores{}, err
+	// Where a directory exists its mode is not ours: others use the CDI
+	// directory too, and an administrator may have closed that of the state.
+	if _, err := os.Stat(config.StateDir); err != nil {
+		if err := files.MkdirAll(config.StateDir, 0o755); err != nil {
+			return stores{}, err
+		}
 	}
-	// Others use the CDI directory too: where it exists its mode is not ours.
 	if err := os.MkdirAll(config.CDIRoot, 0o755); err != nil { //nolint:gosec // container runtimes read it under any user
 		return stores{}, err
 	}

@@ -31,6 +31,7 @@ import (
 	registerapi "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 
 	"github.com/tranche-dra/tranche/cdi"
+	"github.com/tranche-dra/tranche/pkg/hostdir"
 	"github.com/tranche-dra/tranche/tests/fixture"
 )
 
@@ -230,10 +231,30 @@ func TestWhatEndsTheProcess(t *testing.T) {
 		p := start(t, "--config="+config, "--sim-fleet=/does/not/exist", fmt.Sprintf("--cdi-root=/proc/self/fd/%d", held.Fd()))
 		p.eventually(t, "/healthz", http.StatusOK, "")
 		require.NoError(t, os.Remove(dir))
-		require.ErrorIs(t, p.wait(), cdi.ErrDirectoryGone)
+		require.ErrorContains(t, p.wait(), "deleted on the host", "the healer may see it first, or the watch")
 		left, err := os.ReadDir(filepath.Join(p.root, "kubelet/plugins_registry"))
 		require.NoError(t, err)
 		require.Empty(t, left)
+	})
+	t.Run("another directory was mounted over the state directory on the host", func(t *testing.T) {
+		t.Parallel()
+		host, here := t.TempDir(), filepath.Join(t.TempDir(), "state")
+		there := filepath.Join(host, here)
+		require.NoError(t, os.MkdirAll(there, 0o755))
+		held, err := os.Open(there) // as a bind mount holds it
+		require.NoError(t, err)
+		t.Cleanup(func() { _ = held.Close() })
+		require.NoError(t, os.Symlink(fmt.Sprintf("/proc/self/fd/%d", held.Fd()), here))
+		config := filepath.Join(t.TempDir(), "config.yaml")
+		require.NoError(t, os.WriteFile(config, []byte(header+"reconcileInterval: 1s\n"), 0o600))
+		p := start(t, "--config="+config, "--sim-fleet=/does/not/exist", "--driver-root-mount="+host, "--state-dir="+here)
+		p.register(t)
+		p.eventually(t, "/readyz", http.StatusOK, "ok\n")
+		require.NoError(t, os.Rename(there, there+".covered"))
+		require.NoError(t, os.Mkdir(there, 0o755))
+		err = p.wait()
+		require.ErrorIs(t, err, hostdir.ErrStale)
+		require.ErrorContains(t, err, here)
 	})
 	t.Run("a port that is taken", func(t *testing.T) {
 		t.Parallel()

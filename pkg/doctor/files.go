@@ -14,6 +14,7 @@ import (
 
 	"github.com/tranche-dra/tranche/cdi"
 	"github.com/tranche-dra/tranche/pkg/durable"
+	"github.com/tranche-dra/tranche/pkg/hostdir"
 )
 
 // Directory checks that this process can write to a directory.
@@ -23,10 +24,18 @@ type Directory struct {
 	Remedy string
 	// Lasting directories hold what must outlive a reboot.
 	Lasting bool
+	// Host is where the same directory is seen as the host has it.
+	Host hostdir.Host
 }
+
+// remedyStale is for a directory that only a new container gets.
+const remedyStale = "restart the driver's pod on this node (kubectl -n tranche-system delete pod): the one that follows mounts the directory of today"
 
 // Examine implements Examiner.
 func (d Directory) Examine(context.Context) []Finding {
+	if err := d.Host.Check(d.Path); err != nil {
+		return one(Problem, err.Error(), remedyStale)
+	}
 	if err := d.check(); err != nil {
 		return one(Problem, err.Error(), d.Remedy)
 	}
@@ -60,31 +69,35 @@ func (d Directory) check() error {
 }
 
 // StateDirectory checks the directory of records and shares.
-func StateDirectory(path string) Directory {
-	return Directory{Path: path, Lasting: true, Remedy: "mount a directory of the node's disk there, or choose another: --state-dir"}
+func StateDirectory(path string, host hostdir.Host) Directory {
+	return Directory{Path: path, Host: host, Lasting: true, Remedy: "mount a directory of the node's disk there, or choose another: --state-dir"}
 }
 
 // KubeletDirectories checks where the driver's sockets are.
-func KubeletDirectories(kubeletRoot string) []Directory {
+func KubeletDirectories(kubeletRoot string, host hostdir.Host) []Directory {
 	const remedy = "kubelet makes it: see whether --kubelet-root is kubelet's --root-dir, and whether it is mounted at the same path here"
 	return []Directory{
-		{Path: filepath.Join(kubeletRoot, "plugins"), Remedy: remedy},
-		{Path: filepath.Join(kubeletRoot, "plugins_registry"), Remedy: remedy},
+		{Path: filepath.Join(kubeletRoot, "plugins"), Host: host, Remedy: remedy},
+		{Path: filepath.Join(kubeletRoot, "plugins_registry"), Host: host, Remedy: remedy},
 	}
 }
 
-// CDIDirectory checks the directory of CDI specs at that path.
-type CDIDirectory string
+// CDIDirectory checks the directory of CDI specs.
+type CDIDirectory struct {
+	Path string
+	// Host is where the same directory is seen as the host has it.
+	Host hostdir.Host
+}
 
 // Examine implements Examiner.
 func (d CDIDirectory) Examine(context.Context) []Finding {
-	path := string(d)
-	err := cdi.NewSpecs(path, durable.Files{}).Check()
+	if err := d.Host.Check(d.Path); err != nil {
+		return one(Problem, err.Error(), remedyStale)
+	}
+	err := cdi.NewSpecs(d.Path, durable.Files{}).Check()
 	switch {
 	case err == nil:
-		return one(OK, "can write to "+path, "")
-	case errors.Is(err, cdi.ErrDirectoryGone):
-		return one(Problem, err.Error(), "delete the driver's pod on this node; the one that follows mounts the directory of today")
+		return one(OK, "can write to "+d.Path, "")
 	case errors.Is(err, fs.ErrNotExist):
 		return one(Warning, err.Error(), "the driver makes it when it starts; should that not help, mount it: --cdi-root")
 	default:

@@ -22,6 +22,7 @@ import (
 	"github.com/tranche-dra/tranche/pkg/checkpoint"
 	"github.com/tranche-dra/tranche/pkg/doctor"
 	"github.com/tranche-dra/tranche/pkg/durable"
+	"github.com/tranche-dra/tranche/pkg/hostdir"
 	"github.com/tranche-dra/tranche/pkg/podresources"
 	"github.com/tranche-dra/tranche/pkg/share"
 	"github.com/tranche-dra/tranche/tests/fixture"
@@ -40,20 +41,28 @@ func TestDirectories(t *testing.T) {
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = held.Close() })
 	require.NoError(t, os.Remove(gone))
+	// The host has this directory at the same path, and another by now.
+	covered := hostdir.Host{Root: t.TempDir()}
+	require.NoError(t, os.MkdirAll(filepath.Join(covered.Root, dir), 0o750))
+	moved := hostdir.Host{Root: t.TempDir()}
 	for name, tc := range map[string]struct {
 		check doctor.Examiner
 		want  want
 	}{
-		"a directory of kubelet's":                 {doctor.KubeletDirectories(root)[1], want{doctor.OK, "can write to " + root + "/plugins_registry", ""}},
-		"a directory that kubelet has elsewhere":   {doctor.KubeletDirectories(root)[0], want{doctor.Problem, "no such file", "--kubelet-root"}},
-		"a state directory on a disk":              {doctor.StateDirectory(dir), want{doctor.OK, "can write to " + dir, ""}},
-		"a state directory in memory":              {doctor.StateDirectory("/dev/shm"), want{doctor.Warning, "in memory", "--state-dir"}},
-		"a state directory that is missing":        {doctor.StateDirectory(dir + "/none"), want{doctor.Problem, "no such file", "--state-dir"}},
+		"a directory of kubelet's":                 {doctor.KubeletDirectories(root, hostdir.Host{})[1], want{doctor.OK, "can write to " + root + "/plugins_registry", ""}},
+		"a directory that kubelet has elsewhere":   {doctor.KubeletDirectories(root, hostdir.Host{})[0], want{doctor.Problem, "no such file", "--kubelet-root"}},
+		"a state directory on a disk":              {doctor.StateDirectory(dir, hostdir.Host{}), want{doctor.OK, "can write to " + dir, ""}},
+		"a state directory in memory":              {doctor.StateDirectory("/dev/shm", hostdir.Host{}), want{doctor.Warning, "in memory", "--state-dir"}},
+		"a state directory that is missing":        {doctor.StateDirectory(dir+"/none", hostdir.Host{}), want{doctor.Problem, "no such file", "--state-dir"}},
 		"a file in place of a directory":           {doctor.Directory{Path: file, Remedy: "r"}, want{doctor.Problem, "not a directory", "r"}},
-		"a CDI directory":                          {doctor.CDIDirectory(dir), want{doctor.OK, "can write to " + dir, ""}},
-		"a CDI directory that is missing":          {doctor.CDIDirectory(dir + "/none"), want{doctor.Warning, "no such file", "when it starts"}},
-		"a CDI directory that is a file":           {doctor.CDIDirectory(file), want{doctor.Problem, "not a directory", "--cdi-root"}},
-		"a CDI directory that was made anew there": {doctor.CDIDirectory(fmt.Sprintf("/proc/self/fd/%d", held.Fd())), want{doctor.Problem, "deleted on the host", "delete the driver's pod"}},
+		"a CDI directory":                          {doctor.CDIDirectory{Path: dir}, want{doctor.OK, "can write to " + dir, ""}},
+		"a CDI directory that is missing":          {doctor.CDIDirectory{Path: dir + "/none"}, want{doctor.Warning, "no such file", "when it starts"}},
+		"a CDI directory that is a file":           {doctor.CDIDirectory{Path: file}, want{doctor.Problem, "not a directory", "--cdi-root"}},
+		"a CDI directory that was made anew there": {doctor.CDIDirectory{Path: fmt.Sprintf("/proc/self/fd/%d", held.Fd())}, want{doctor.Problem, "deleted on the host", "restart the driver's pod"}},
+		"a state directory that was mounted over":  {doctor.StateDirectory(dir, covered), want{doctor.Problem, "the host has another one there", "restart the driver's pod"}},
+		"a state directory that was moved":         {doctor.StateDirectory(dir, moved), want{doctor.Problem, "the host has none there", "restart the driver's pod"}},
+		"a CDI directory that was mounted over":    {doctor.CDIDirectory{Path: dir, Host: covered}, want{doctor.Problem, "the host has another one there", "restart the driver's pod"}},
+		"a directory of kubelet's that was moved":  {doctor.KubeletDirectories(root, moved)[1], want{doctor.Problem, "the host has none there", "restart the driver's pod"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
