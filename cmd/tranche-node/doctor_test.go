@@ -46,7 +46,7 @@ func TestDoctorIsUsedWrongly(t *testing.T) {
 	}{
 		"a flag that there is not":        {[]string{"--nod-name=x"}, "unknown flag: --nod-name"},
 		"an argument":                     {[]string{"--node-name=x", "now"}, `unknown command "now"`},
-		"no node name":                    {nil, "nodeName: Required"},
+		"no node name":                    {nil, "nodeName (--node-name or $NODE_NAME): Required"},
 		"an output that there is not":     {[]string{"--node-name=x", "-o", "yaml"}, `"yaml" is neither table nor json`},
 		"roots that do not go together":   {[]string{"--node-name=x", "--driver-root=/run/nvidia/driver", "--driver-root-mount=/"}, "mount it at a directory of its own"},
 		"a configuration that is missing": {[]string{"--config=/does/not/exist"}, "read configuration"},

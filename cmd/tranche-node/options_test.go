@@ -6,6 +6,8 @@ import (
 	"bytes"
 	"os"
 	"path/filepath"
+	"reflect"
+	"strings"
 	"testing"
 
 	"github.com/spf13/pflag"
@@ -100,13 +102,14 @@ func TestConfigThatCannotWorkIsRefused(t *testing.T) {
 		args []string
 		err  string
 	}{
-		"no node name":                 {err: "nodeName"},
+		"no node name":                 {err: "nodeName (--node-name or $NODE_NAME): Required value"},
 		"a file that is missing":       {args: []string{"--config=/does/not/exist"}, err: "read configuration: open /does/not/exist"},
 		"a field that is not known":    {file: header + "slots: 4\n", err: `unknown field "slots"`},
 		"a field given twice":          {file: header + "nodeName: a\nnodeName: b\n", err: "nodeName"},
-		"a flag with a bad value":      {args: []string{"--node-name=n", "--slots=0"}, err: "slotsPerCard"},
-		"a source that does not exist": {args: []string{"--node-name=n", "--cards=usb"}, err: "cardSource"},
-		"simulation without a fleet":   {args: []string{"--node-name=n", "--cards=sim"}, err: "simFleet"},
+		"a flag with a bad value":      {args: []string{"--node-name=n", "--slots=0"}, err: "slotsPerCard (--slots): Invalid value: 0"},
+		"a source that does not exist": {args: []string{"--node-name=n", "--cards=usb"}, err: "cardSource (--cards): Unsupported value: \"usb\""},
+		"simulation without a fleet":   {args: []string{"--node-name=n", "--cards=sim"}, err: "simFleet (--sim-fleet): Required value"},
+		"a field without a flag":       {file: header + "nodeName: node1\nstaleGrace: 0s\n", err: "staleGrace: Invalid value"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -123,12 +126,14 @@ func TestTheCommandLine(t *testing.T) {
 		contains string
 		err      string
 	}{
-		"--help names the flags":          {args: []string{"--help"}, contains: "--sim-fleet file"},
-		"--version":                       {args: []string{"--version"}, contains: "tranche-node version dev"},
-		"an argument is refused":          {args: []string{"serve"}, err: `unknown command "serve"`},
-		"an unknown flag is refused":      {args: []string{"--slot=3"}, err: "unknown flag: --slot"},
-		"a kubeconfig that is not there":  {args: []string{"--node-name=n", "--kubeconfig=/none"}, err: "find the API server"},
-		"a configuration that is no good": {args: []string{"--node-name=n", "--cards=usb"}, err: "check configuration"},
+		"--help names the flags":                   {args: []string{"--help"}, contains: "--sim-fleet file"},
+		"--help has a word for what --cards takes": {args: []string{"--help"}, contains: "--cards source "},
+		"--help lists the policies":                {args: []string{"--help"}, contains: "best-effort, fixed-share, guaranteed-burst-share or native-burst-share"},
+		"--version":                                {args: []string{"--version"}, contains: "tranche-node version dev"},
+		"an argument is refused":                   {args: []string{"serve"}, err: `unknown command "serve"`},
+		"an unknown flag is refused":               {args: []string{"--slot=3"}, err: "unknown flag: --slot"},
+		"a kubeconfig that is not there":           {args: []string{"--node-name=n", "--kubeconfig=/none"}, err: "find the API server"},
+		"a configuration that is no good":          {args: []string{"--node-name=n", "--cards=usb"}, err: "check configuration"},
 	} {
 		t.Run(name, func(t *testing.T) { // not parallel: the command sets up logging
 			t.Cleanup(func() { require.NoError(t, logsapi.ResetForTest(nil)) })
@@ -145,5 +150,19 @@ func TestTheCommandLine(t *testing.T) {
 			require.NoError(t, err)
 			require.Contains(t, out.String(), tc.contains)
 		})
+	}
+}
+
+func TestEveryFieldThatAFlagSetsIsOne(t *testing.T) {
+	t.Parallel()
+	o := newOptions(nothing)
+	o.addTo(pflag.NewFlagSet("tranche-node", pflag.ContinueOnError))
+	fields := map[string]bool{}
+	for f := range reflect.TypeFor[v1alpha1.NodeConfig]().Fields() {
+		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+		fields[name] = true
+	}
+	for _, f := range o.overrides {
+		require.True(t, fields[f.field], "--%s sets %s", f.flag, f.field)
 	}
 }
