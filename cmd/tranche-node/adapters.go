@@ -38,7 +38,8 @@ func (r damageReport) RecordDamaged(ctx context.Context, claimUID, path string, 
 	klog.FromContext(ctx).Error(err, "A record is damaged and was set aside", "claimUID", claimUID, "path", path)
 	r.recorder.Quarantined()
 	r.events.Node("RecordDamaged", fmt.Sprintf(
-		"the record of claim %s cannot be read and was moved to %s; other claims are not affected: %v", claimUID, path, err))
+		"the record of claim %s cannot be read and was moved to %s: %v. It is made again from the claim as long as a pod uses it; "+
+			"its containers go on running, and other claims are not affected. Look at the file, then delete it", claimUID, path, err))
 }
 
 // heldShares tells the metrics what prepared claims hold.

@@ -276,6 +276,29 @@ func TestRecords(t *testing.T) {
 				record("f", checkpoint.Prepared), record("g", checkpoint.Prepared), record("h", checkpoint.Prepared), record("i", checkpoint.Prepared),
 			}, nil, []want{{doctor.OK, "team/h and 1 more", ""}},
 		},
+		"they are listed by name, whatever their UIDs": {
+			[]checkpoint.Record{
+				{Claim: share.Claim{UID: "1", Namespace: "team", Name: "z"}, Phase: checkpoint.Prepared},
+				{Claim: share.Claim{UID: "2", Namespace: "team", Name: "a"}, Phase: checkpoint.Prepared},
+			},
+			nil,
+			[]want{{doctor.OK, "2 claims with shares: team/a, team/z", ""}},
+		},
+		"damaged ones that were made again": {
+			[]checkpoint.Record{record("a", checkpoint.Prepared), record("b", checkpoint.Prepared), record("c", checkpoint.Prepared)},
+			func(t *testing.T, _ string, store *checkpoint.Store) {
+				for _, name := range []string{"b", "a"} {
+					_, err := store.SetAside("uid-" + name)
+					require.NoError(t, err)
+					_, err = store.Write(record(name, checkpoint.Prepared))
+					require.NoError(t, err)
+				}
+			},
+			[]want{
+				{doctor.OK, "3 claims with shares: team/a, team/b, team/c", ""},
+				{doctor.Warning, "/claims/damaged/uid-a.json (claim team/a), ", "then delete it"},
+			},
+		},
 		"a damaged one, and one that was set aside before": {
 			[]checkpoint.Record{record("a", checkpoint.Prepared), record("b", checkpoint.Prepared), record("c", checkpoint.Prepared)},
 			func(t *testing.T, dir string, store *checkpoint.Store) {

@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/tranche-dra/tranche/pkg/checkpoint"
@@ -36,6 +37,7 @@ func (r Records) Examine(context.Context) []Finding {
 		return one(Problem, err.Error(), "see whether the disk is sound")
 	}
 	found := one(OK, held(listing.Records), "")
+	found = append(found, madeAgain(dir, listing.Records)...)
 	for _, bad := range listing.Bad {
 		found = append(found, unusable(dir, bad))
 	}
@@ -53,21 +55,53 @@ func unusable(dir string, bad checkpoint.Bad) Finding {
 	}
 }
 
+// madeAgain names the claims whose record was damaged once and is sound now: the
+// damaged one still lies there for somebody to look at.
+func madeAgain(dir string, records []checkpoint.Record) []Finding {
+	damaged := filepath.Join(dir, "damaged")
+	entries, err := os.ReadDir(damaged)
+	if err != nil {
+		return one(Problem, fmt.Sprintf("list damaged records: %v", err), "see whether the disk is sound")
+	}
+	aside := map[string]bool{}
+	for _, e := range entries {
+		aside[strings.TrimSuffix(e.Name(), ".json")] = true
+	}
+	var names []string
+	for _, r := range records {
+		if aside[r.Claim.UID] {
+			names = append(names, fmt.Sprintf("%s (claim %s)", filepath.Join(damaged, r.Claim.UID+".json"), r.Claim))
+		}
+	}
+	if len(names) == 0 {
+		return nil
+	}
+	return one(Warning, number(len(names), "damaged record")+" set aside, and made again from the claim: "+some(names),
+		"nothing for the pods, which go on; look at the file, for a sound disk damages none, then delete it")
+}
+
 // held names the claims, and how far those are that are on their way.
 func held(records []checkpoint.Record) string {
 	if len(records) == 0 {
 		return "no claim holds a share"
 	}
-	names := make([]string, 0, min(len(records), listed))
-	for _, r := range records[:cap(names)] {
+	names := make([]string, 0, len(records))
+	for _, r := range records {
 		name := r.Claim.String()
 		if r.Phase != checkpoint.Prepared {
 			name += " (" + string(r.Phase) + ")"
 		}
 		names = append(names, name)
 	}
-	text := number(len(records), "claim") + " with shares: " + strings.Join(names, ", ")
-	if more := len(records) - len(names); more > 0 {
+	return number(len(records), "claim") + " with shares: " + some(names)
+}
+
+// some are the first names of the alphabet, as many as a line takes.
+func some(names []string) string {
+	names = slices.Sorted(slices.Values(names))
+	shown := names[:min(len(names), listed)]
+	text := strings.Join(shown, ", ")
+	if more := len(names) - len(shown); more > 0 {
 		text += fmt.Sprintf(" and %d more", more)
 	}
 	return text
