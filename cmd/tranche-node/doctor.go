@@ -49,7 +49,11 @@ func (d *doctorCommand) command() *cobra.Command {
 		Long: "doctor checks the container runtime, kubelet, the API server, the cards and the driver's files, and prints one\n" +
 			"line for each. It takes the driver's flags; in the driver's container, those that are not given are taken from\n" +
 			"the driver itself. It exits with 0 if there is no problem, with 1 if there is one, and with 2 if used wrongly.",
-		Example: "  kubectl -n tranche-system exec ds/tranche-node -- /usr/bin/tranche-node doctor",
+		Example: "  # On any node:\n" +
+			"  kubectl -n tranche-system exec ds/tranche-node -- /usr/bin/tranche-node doctor\n" +
+			"  # On the node NODE, in its POD:\n" +
+			"  kubectl -n tranche-system get pods -o wide --field-selector spec.nodeName=NODE\n" +
+			"  kubectl -n tranche-system exec POD -- /usr/bin/tranche-node doctor",
 		Args: func(cmd *cobra.Command, args []string) error {
 			return d.wrongUse(cobra.NoArgs(cmd, args))
 		},

@@ -61,6 +61,13 @@ func TestDoctorIsUsedWrongly(t *testing.T) {
 	}
 }
 
+func TestDoctorsHelpLeadsToANode(t *testing.T) {
+	t.Parallel()
+	exit, out, _ := examine(t, nil, "--help")
+	require.Zero(t, exit)
+	require.Contains(t, out, "kubectl -n tranche-system get pods -o wide --field-selector spec.nodeName=NODE")
+}
+
 func TestDoctorBesideADriver(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "fleet.yaml")
