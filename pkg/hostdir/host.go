@@ -66,5 +66,6 @@ func (h Host) stat(dir string) (unix.Stat_t, error) {
 		return info, err
 	}
 	defer unix.Close(fd) //nolint:errcheck // nothing was written
-	return info, unix.Fstat(fd, &info)
+	err = unix.Fstat(fd, &info)
+	return info, err
 }
