@@ -101,6 +101,7 @@ func TestTheRoleAllowsWhatIsUsedAndNothingElse(t *testing.T) {
 		"resource.k8s.io/deviceclasses":  {"get", "list"},
 		"/events":                        {"create", "patch"},
 		"events.k8s.io/events":           {"create", "patch"},
+
 		"admissionregistration.k8s.io/validatingadmissionpolicies":       {"get", "list"},
 		"admissionregistration.k8s.io/validatingadmissionpolicybindings": {"get", "list"},
 	}, got)
