@@ -9,9 +9,12 @@ import (
 	"errors"
 	"os"
 	"os/exec"
+	"sync"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 
 	"github.com/tranche-dra/tranche/pkg/doctor"
 	"github.com/tranche-dra/tranche/tests/kube"
@@ -83,4 +86,32 @@ func TestDoctorTellsThatTheRuntimeReadsOtherSpecs(t *testing.T) {
 	require.Equal(t, doctor.Problem, found[0].Level)
 	require.Contains(t, found[0].Seen, "and not in "+stateDir)
 	require.Equal(t, 1, report.Count(doctor.Problem))
+}
+
+// What is mounted over a directory of the host later is not in the driver's
+// container: only a new one has it.
+func TestTheDriverStartsAgainWhenItsStateDirectoryIsCovered(t *testing.T) {
+	slices(t)
+	covered := func(report doctor.Report) bool {
+		found := about(report, "state directory")
+		return len(found) == 1 && found[0].Level == doctor.Warning // it is in memory
+	}
+	require.NoError(t, unix.Mount("tmpfs", stateDir, "tmpfs", 0, "mode=0755"))
+	uncover := sync.OnceValue(func() error { return unix.Unmount(stateDir, unix.MNT_DETACH) })
+	t.Cleanup(func() { _ = uncover() })
+	seen := func(want bool) func() bool {
+		return func() bool {
+			out, err := kube.Kubectl(t.Context(), "-n", kube.System, "exec", "daemonset/"+kube.DaemonSet, "--",
+				"/usr/bin/tranche-node", "doctor", "--output=json")
+			var report doctor.Report
+			if json.Unmarshal([]byte(out), &report) != nil { // the container is starting
+				return false
+			}
+			return err == nil && report.Count(doctor.Problem) == 0 && covered(report) == want
+		}
+	}
+	require.Eventually(t, seen(true), 2*time.Minute, time.Second, "the driver did not take the new directory")
+	require.NoError(t, uncover())
+	require.Eventually(t, seen(false), 2*time.Minute, time.Second, "the driver did not take the old directory back")
+	slices(t)
 }
