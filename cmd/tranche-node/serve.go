@@ -17,8 +17,14 @@ import (
 	"github.com/tranche-dra/tranche/pkg/driver"
 )
 
-// headerTimeout is how long a client may take to send a request's headers.
-const headerTimeout = 5 * time.Second
+// How long a client of the HTTP server may take, and keep a connection that it
+// does not use: anybody on the network can open more than there are files for.
+const (
+	headerTimeout = 5 * time.Second
+	readTimeout   = 10 * time.Second
+	writeTimeout  = 30 * time.Second
+	idleTimeout   = 20 * time.Second
+)
 
 // listen opens the address, or nothing where it is empty.
 func listen(ctx context.Context, what, address string) (net.Listener, error) {
@@ -57,7 +63,9 @@ func serveHTTP(ctx context.Context, listener net.Listener, h http.Handler) error
 	if listener == nil {
 		return nil
 	}
-	server := &http.Server{Handler: h, ReadHeaderTimeout: headerTimeout}
+	server := &http.Server{
+		Handler: h, ReadHeaderTimeout: headerTimeout, ReadTimeout: readTimeout, WriteTimeout: writeTimeout, IdleTimeout: idleTimeout,
+	}
 	done := make(chan error, 1)
 	go func() { done <- server.Serve(listener) }()
 	klog.FromContext(ctx).Info("Serving metrics and readiness", "address", listener.Addr().String())
