@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"path/filepath"
+	"time"
 
 	"tags.cncf.io/container-device-interface/specs-go"
 
@@ -39,7 +40,27 @@ func newHardware(config *v1alpha1.NodeConfig) (hardware, error) {
 		return hardware{}, fmt.Errorf("look for cards: %w", err)
 	}
 	source := nvml.New(nvml.Options{DriverRoot: config.DriverRootMount, Reserve: config.MemoryReserveMiB()})
-	return hardware{Source: source, files: cdi.Drivers{NVIDIA: files}, close: source.Close}, nil
+	return hardware{Source: source, files: cdi.Drivers{NVIDIA: files}, close: func() { letGo(source.Close, closeLimit) }}, nil
+}
+
+// closeLimit is how long cards may take to be closed. The end of the process
+// closes them as well.
+const closeLimit = time.Second
+
+// letGo calls what lets go of cards and waits for it, but not for long: in a
+// driver that hangs it waits for calls that never return.
+func letGo(end func(), limit time.Duration) {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		end()
+	}()
+	timer := time.NewTimer(limit)
+	defer timer.Stop()
+	select {
+	case <-done:
+	case <-timer.C:
+	}
 }
 
 // simulatedFiles are the driver files of simulated cards, whose device nodes
