@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/health/grpc_health_v1"
 	resourceapi "k8s.io/api/resource/v1"
@@ -210,6 +211,14 @@ func TestSocketsOfKilledPodsAreRemoved(t *testing.T) {
 		"gpu.tranche.dev-alive-reg.sock", "gpu.tranche.dev-pod-1-reg.sock",
 		"gpu.tranche.dev.example.com-reg.sock", "other.example.com-reg.sock",
 	}, m.sockets(t))
+	t.Run("one that is too busy to be dialled is not abandoned", func(t *testing.T) {
+		path := filepath.Join(plugins, "dra-busy.sock")
+		busy(t, path)
+		born := time.Now().Add(-old)
+		require.NoError(t, os.Chtimes(path, born, born))
+		m.startAs(t, "pod-2") // which looks for abandoned ones before it serves
+		require.FileExists(t, path)
+	})
 	t.Run("later ones too", func(t *testing.T) {
 		listen(plugins, "dra-later.sock", true, old)
 		eventually(t, "removed", func() bool {
@@ -217,6 +226,25 @@ func TestSocketsOfKilledPodsAreRemoved(t *testing.T) {
 			return os.IsNotExist(err)
 		})
 	})
+}
+
+// busy makes a socket that takes no further connection at present.
+func busy(t *testing.T, path string) {
+	t.Helper()
+	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, unix.Close(fd)) })
+	require.NoError(t, unix.Bind(fd, &unix.SockaddrUnix{Name: path}))
+	require.NoError(t, unix.Listen(fd, 0))
+	var d net.Dialer
+	for {
+		conn, err := d.DialContext(t.Context(), "unix", path)
+		if err != nil {
+			require.ErrorIs(t, err, unix.EAGAIN)
+			return
+		}
+		t.Cleanup(func() { _ = conn.Close() })
+	}
 }
 
 func TestARestartedContainerOfTheSamePodTakesItsSocketsOver(t *testing.T) {
