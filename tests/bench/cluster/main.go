@@ -8,14 +8,11 @@ package main
 
 import (
 	"context"
-	"errors"
 	"flag"
 	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
-	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -57,6 +54,11 @@ func main() {
 	}
 }
 
+// ours selects the driver's slices.
+func ours() metav1.ListOptions {
+	return metav1.ListOptions{FieldSelector: resourceapi.ResourceSliceSelectorDriver + "=" + kube.Driver}
+}
+
 // cluster is what the measurements need.
 type cluster struct {
 	kubernetes.Interface
@@ -72,7 +74,7 @@ func run(ctx context.Context, out string) error {
 		return err
 	}
 	var rows []bench.Row
-	for _, measure := range []func(context.Context) ([]bench.Row, error){c.starts, c.memory, c.away} {
+	for _, measure := range []func(context.Context) ([]bench.Row, error){c.starts, c.memory, c.away, c.publish} {
 		more, err := measure(ctx)
 		if err != nil {
 			return err
@@ -131,7 +133,7 @@ func (c cluster) install(ctx context.Context) error {
 
 func (c cluster) published(ctx context.Context) error {
 	return until(ctx, "all cards are published", func() bool {
-		list, err := c.ResourceV1().ResourceSlices().List(ctx, metav1.ListOptions{FieldSelector: resourceapi.ResourceSliceSelectorDriver + "=" + kube.Driver})
+		list, err := c.ResourceV1().ResourceSlices().List(ctx, ours())
 		devices := 0
 		for _, s := range list.Items {
 			devices += len(s.Spec.Devices)
@@ -159,14 +161,14 @@ func (c cluster) starts(ctx context.Context) ([]bench.Row, error) {
 			}
 		}
 	}
-	without, with := percentile(times[false], 50), percentile(times[true], 50)
+	without, with := bench.Percentile(times[false], 50), bench.Percentile(times[true], 50)
 	return []bench.Row{
-		{Metric: "pod created to container running, without a share, p50", Value: ms(without), Unit: "ms", Source: "this run"},
+		{Metric: "pod created to container running, without a share, p50", Value: bench.Milliseconds(without), Unit: "ms", Source: "this run"},
 		{
-			Metric: "pod created to container running, with a share, p50", Value: ms(with), Unit: "ms",
+			Metric: "pod created to container running, with a share, p50", Value: bench.Milliseconds(with), Unit: "ms",
 			Reference: fmt.Sprintf("%.2f times the pod without", float64(with)/float64(without)), Source: "this run",
 		},
-		{Metric: "pod created to container running, with a share, p90", Value: ms(percentile(times[true], 90)), Unit: "ms", Source: "this run"},
+		{Metric: "pod created to container running, with a share, p90", Value: bench.Milliseconds(bench.Percentile(times[true], 90)), Unit: "ms", Source: "this run"},
 	}, nil
 }
 
@@ -194,98 +196,37 @@ func (c cluster) start(ctx context.Context, pod *corev1.Pod) (time.Duration, err
 	return took, next(ctx, watcher, "pod "+pod.Name+" is gone", func(e watch.Event) bool { return e.Type == watch.Deleted })
 }
 
-// memory measures the driver's resident memory with 8 cards and 128 shares.
-func (c cluster) memory(ctx context.Context) ([]bench.Row, error) {
-	for i := range pods {
-		pod := kube.Sleeper(fmt.Sprint("holder-", i))
-		kube.Use(pod, 0, "gpu", "eight")
-		if _, err := c.CoreV1().Pods(namespace).Create(ctx, pod, metav1.CreateOptions{}); err != nil {
-			return nil, err
-		}
-	}
-	if err := until(ctx, "all holders run", func() bool {
-		list, err := c.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{})
-		running := 0
-		for i := range list.Items {
-			if kube.Condition(&list.Items[i], corev1.PodReady).Status == corev1.ConditionTrue {
-				running++
-			}
-		}
-		return err == nil && running == pods
-	}); err != nil {
-		return nil, err
-	}
-	resident, err := driverMemory()
-	if err != nil {
-		return nil, err
-	}
-	var rows []bench.Row
-	for _, r := range []struct{ field, name string }{{"VmRSS", "at rest"}, {"VmHWM", "at most since its start"}} {
-		rows = append(rows, bench.Row{
-			Metric: fmt.Sprintf("resident memory of tranche-node, %d cards, %d shares, %s", cards, cards*pods, r.name),
-			Value:  resident[r.field], Unit: "MiB", Target: bench.AtMost(40), Source: "target: requirements of the project",
-		})
-	}
-	return rows, nil
-}
-
-// driverMemory reads the memory figures of the driver's process, in MiB.
-func driverMemory() (map[string]float64, error) {
-	comms, err := filepath.Glob("/proc/[0-9]*/comm")
-	if err != nil {
-		return nil, err
-	}
-	for _, comm := range comms {
-		name, err := os.ReadFile(comm)
-		if err != nil || strings.TrimSpace(string(name)) != "tranche-node" {
-			continue
-		}
-		status, err := os.ReadFile(filepath.Join(filepath.Dir(comm), "status"))
-		if err != nil {
-			return nil, err
-		}
-		figures := map[string]float64{}
-		for line := range strings.Lines(string(status)) {
-			field, value, _ := strings.Cut(line, ":")
-			kib, err := strconv.ParseFloat(strings.TrimSuffix(strings.TrimSpace(value), " kB"), 64)
-			if err == nil {
-				figures[field] = kib / 1024
-			}
-		}
-		return figures, nil
-	}
-	return nil, errors.New("find the driver's process: there is none")
-}
-
 // away measures for how long no slice is published when kubelet restarts.
 func (c cluster) away(ctx context.Context) ([]bench.Row, error) {
 	var gaps []time.Duration
 	for range 5 {
-		gap, err := c.restart(ctx)
+		gap, err := c.gap(ctx, "kubelet deletes the slices", func() error { return kube.Control(ctx, "kill", "kubelet") })
 		if err != nil {
 			return nil, err
 		}
 		gaps = append(gaps, gap)
 	}
 	return []bench.Row{{
-		Metric: "slices away when kubelet restarts, longest of 5", Value: ms(slices.Max(gaps)), Unit: "ms", Target: bench.AtMost(1000),
+		Metric: "slices away when kubelet restarts, longest of 5", Value: bench.Milliseconds(slices.Max(gaps)), Unit: "ms", Target: bench.AtMost(1000),
 		Reference: "30 s without publishing on registration", Source: "reference: resync delay of the kubeletplugin helper 0.37",
 	}}, nil
 }
 
-func (c cluster) restart(ctx context.Context) (time.Duration, error) {
+// gap does something that has the slices deleted, and measures from their going
+// to their being there again.
+func (c cluster) gap(ctx context.Context, what string, do func() error) (time.Duration, error) {
 	if err := c.published(ctx); err != nil {
 		return 0, err
 	}
-	watcher, err := c.ResourceV1().ResourceSlices().Watch(ctx, metav1.ListOptions{FieldSelector: resourceapi.ResourceSliceSelectorDriver + "=" + kube.Driver})
+	watcher, err := c.ResourceV1().ResourceSlices().Watch(ctx, ours())
 	if err != nil {
 		return 0, err
 	}
 	defer watcher.Stop()
-	if err := kube.Control(ctx, "kill", "kubelet"); err != nil {
+	if err := do(); err != nil {
 		return 0, err
 	}
-	if err := next(ctx, watcher, "kubelet deletes the slices", func(e watch.Event) bool { return e.Type == watch.Deleted }); err != nil {
+	if err := next(ctx, watcher, what, func(e watch.Event) bool { return e.Type == watch.Deleted }); err != nil {
 		return 0, err
 	}
 	begin := time.Now()
@@ -329,10 +270,3 @@ func until(ctx context.Context, what string, is func() bool) error {
 	}
 	return nil
 }
-
-func percentile(times []time.Duration, p int) time.Duration {
-	sorted := slices.Sorted(slices.Values(times))
-	return sorted[(len(sorted)-1)*p/100]
-}
-
-func ms(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
