@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -34,22 +35,63 @@ func TestEveryExampleRuns(t *testing.T) {
 			_, err := kube.Kubectl(t.Context(), "-n", n.name, "apply", "-f", dir)
 			require.NoError(t, err)
 			require.Eventually(t, func() bool {
-				pods, err := client.CoreV1().Pods(n.name).List(t.Context(), metav1.ListOptions{})
-				if err != nil || len(pods.Items) == 0 {
-					return false
-				}
-				for i := range pods.Items {
-					pod := &pods.Items[i]
-					if pod.Status.Phase != corev1.PodSucceeded && kube.Condition(pod, corev1.PodReady).Status != corev1.ConditionTrue {
-						return false
-					}
-				}
-				return true
-			}, patience, tick, "all pods of the example run or have ended well")
+				return n.controllersAreDone(t) && n.podsRunOrHaveEnded(t)
+			}, patience, tick, "all pods of the example run or have ended well, and there are as many as it wants")
 			// Controllers go first: they would make their pods again.
 			_, err = kube.Kubectl(t.Context(), "-n", n.name, "delete", "-f", dir, "--wait=false")
 			require.NoError(t, err)
 		})
 	}
 	require.GreaterOrEqual(t, examples, 8)
+}
+
+// controllersAreDone tells whether every Deployment has all of its replicas and
+// every Job is complete: until then there may be pods that nobody has made yet.
+func (n team) controllersAreDone(t *testing.T) bool {
+	t.Helper()
+	deployments, err := client.AppsV1().Deployments(n.name).List(t.Context(), metav1.ListOptions{})
+	if err != nil {
+		return false
+	}
+	for i := range deployments.Items {
+		d := &deployments.Items[i]
+		want := *d.Spec.Replicas
+		if d.Status.ObservedGeneration != d.Generation || d.Status.UpdatedReplicas != want || d.Status.AvailableReplicas != want {
+			return false
+		}
+	}
+	jobs, err := client.BatchV1().Jobs(n.name).List(t.Context(), metav1.ListOptions{})
+	if err != nil {
+		return false
+	}
+	for i := range jobs.Items {
+		if !complete(&jobs.Items[i]) {
+			return false
+		}
+	}
+	return true
+}
+
+func complete(job *batchv1.Job) bool {
+	for _, c := range job.Status.Conditions {
+		if c.Type == batchv1.JobComplete && c.Status == corev1.ConditionTrue {
+			return true
+		}
+	}
+	return false
+}
+
+func (n team) podsRunOrHaveEnded(t *testing.T) bool {
+	t.Helper()
+	pods, err := client.CoreV1().Pods(n.name).List(t.Context(), metav1.ListOptions{})
+	if err != nil || len(pods.Items) == 0 {
+		return false
+	}
+	for i := range pods.Items {
+		pod := &pods.Items[i]
+		if pod.Status.Phase != corev1.PodSucceeded && kube.Condition(pod, corev1.PodReady).Status != corev1.ConditionTrue {
+			return false
+		}
+	}
+	return true
 }
