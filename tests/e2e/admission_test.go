@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	authorizationv1 "k8s.io/api/authorization/v1"
 	resourceapi "k8s.io/api/resource/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -36,6 +37,7 @@ func TestWrongRequestsAreRefusedAtOnceWithAdvice(t *testing.T) {
 		"an unknown capacity":     {kube.Request("gpu", "share.tranche.dev", 1, kube.Amounts{"cores": "30", "memory": "4Gi", "core": "2"}), []string{"core"}},
 		"a share of nothing":      {kube.Request("gpu", "share.tranche.dev", 1, nil), []string{"card.tranche.dev"}},
 		"an offline share on top": {kube.Request("gpu", "offline.tranche.dev", 1, kube.Amounts{"cores": "10", "offlineCores": "20", "memory": "4Gi"}), []string{"cores: 0"}},
+		"more than 32 cards":      {kube.Request("gpu", "card.tranche.dev", 33, nil), []string{"more than 32", "several claims"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			spec := resourceapi.ResourceClaimSpec{Devices: resourceapi.DeviceClaim{Requests: []resourceapi.DeviceRequest{tc.request}}}
@@ -68,33 +70,58 @@ func TestAClaimThatWasAdmittedCanStillBeChangedAndDeleted(t *testing.T) {
 }
 
 func TestTheDriverMayOnlyWhatItNeeds(t *testing.T) {
-	as := "--as=system:serviceaccount:" + kube.System + ":" + kube.DaemonSet
-	for allowed, actions := range map[string][][]string{
-		"yes": {
-			{"list", "resourceslices"}, {"create", "resourceslices"}, {"get", "resourceclaims", "-A"}, {"create", "events.events.k8s.io", "-A"},
-			{"list", "deviceclasses"}, {"list", "validatingadmissionpolicies"}, {"list", "validatingadmissionpolicybindings"},
+	const dra, admission = "resource.k8s.io", "admissionregistration.k8s.io"
+	type action struct{ verb, group, resource string }
+	for allowed, actions := range map[bool][]action{
+		true: {
+			{"list", dra, "resourceslices"},
+			{"watch", dra, "resourceslices"},
+			{"create", dra, "resourceslices"},
+			{"update", dra, "resourceslices"},
+			{"delete", dra, "resourceslices"},
+			{"get", dra, "resourceclaims"},
+			{"list", dra, "deviceclasses"},
+			{"list", admission, "validatingadmissionpolicies"},
+			{"list", admission, "validatingadmissionpolicybindings"},
+			{"create", "", "events"},
+			{"create", "events.k8s.io", "events"},
 		},
-		"no": {
-			{"list", "resourceclaims", "-A"},
-			{"update", "resourceclaims", "-A"},
-			{"delete", "resourceclaims", "-A"},
-			{"get", "secrets", "-A"},
-			{"list", "pods", "-A"},
-			{"create", "pods", "-A"},
-			{"update", "nodes"},
-			{"delete", "nodes"},
-			{"update", "deviceclasses"},
-			{"create", "deviceclasses"},
-			{"update", "validatingadmissionpolicies"},
-			{"delete", "validatingadmissionpolicybindings"},
-			{"get", "configmaps", "-A"},
+		false: {
+			{"deletecollection", dra, "resourceslices"},
+			{"list", dra, "resourceclaims"},
+			{"update", dra, "resourceclaims"},
+			{"delete", dra, "resourceclaims"},
+			{"create", dra, "deviceclasses"},
+			{"update", dra, "deviceclasses"},
+			{"update", admission, "validatingadmissionpolicies"},
+			{"delete", admission, "validatingadmissionpolicybindings"},
+			{"get", "", "secrets"},
+			{"get", "", "configmaps"},
+			{"list", "", "pods"},
+			{"create", "", "pods"},
+			{"update", "", "nodes"},
+			{"delete", "", "nodes"},
 		},
 	} {
-		for _, action := range actions {
-			out, _ := kube.Kubectl(t.Context(), append([]string{"auth", "can-i", as}, action...)...)
-			require.Contains(t, out, allowed, "%v", action)
+		for _, a := range actions {
+			require.Equal(t, allowed, mayDriver(t, a.verb, a.group, a.resource), "%s %s in group %q", a.verb, a.resource, a.group)
 		}
 	}
+}
+
+// mayDriver asks the API server whether the driver's account may do something
+// in all namespaces.
+func mayDriver(t *testing.T, verb, group, resource string) bool {
+	t.Helper()
+	review, err := client.AuthorizationV1().SubjectAccessReviews().Create(t.Context(), &authorizationv1.SubjectAccessReview{
+		Spec: authorizationv1.SubjectAccessReviewSpec{
+			User:               "system:serviceaccount:" + kube.System + ":" + kube.DaemonSet,
+			Groups:             []string{"system:serviceaccounts", "system:serviceaccounts:" + kube.System, "system:authenticated"},
+			ResourceAttributes: &authorizationv1.ResourceAttributes{Verb: verb, Group: group, Resource: resource},
+		},
+	}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	return review.Status.Allowed
 }
 
 // The driver's own identity, with a token bound to this node's pod as kubelet
