@@ -6,7 +6,6 @@ package e2e
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -43,16 +42,6 @@ func driverPIDs(t *testing.T) []int {
 	return pids
 }
 
-// killDriver sends SIGKILL to every process of the driver.
-func killDriver(t *testing.T) {
-	t.Helper()
-	for _, pid := range driverPIDs(t) {
-		if err := syscall.Kill(pid, syscall.SIGKILL); !errors.Is(err, syscall.ESRCH) {
-			require.NoError(t, err)
-		}
-	}
-}
-
 // slices waits until the driver's slices list all cards, and returns for how
 // long that took.
 func slices(t *testing.T) time.Duration {
@@ -72,33 +61,6 @@ func slices(t *testing.T) time.Duration {
 		return devices == cards
 	}, patience, 20*time.Millisecond, "all cards are published")
 	return time.Since(start)
-}
-
-func TestADriverKilledInTheMiddleOfPreparesLosesAndLeaksNothing(t *testing.T) {
-	n := newTeam(t, "killed")
-	const pods = 12
-	n.template(t, "gpu", kube.Request("gpu", "share.tranche.dev", 1, kube.Share("10", "1Gi")))
-	for i := range pods {
-		pod := kube.Sleeper(fmt.Sprint("p", i))
-		kube.Use(pod, 0, "gpu", "gpu")
-		n.create(t, pod)
-		if i == 3 || i == 8 {
-			// Some claims are being prepared now, some are, some are not yet.
-			killDriver(t)
-		}
-	}
-	for i := range pods {
-		n.ready(t, fmt.Sprint("p", i))
-		require.Len(t, n.shareFiles(t, fmt.Sprint("p", i), "main"), 1)
-	}
-	records, err := filepath.Glob(stateDir + "/claims/*.json")
-	require.NoError(t, err)
-	require.Len(t, records, pods)
-
-	// And in the middle of unprepares: the node is clean when the test ends.
-	require.NoError(t, client.CoreV1().Pods(n.name).DeleteCollection(t.Context(), metav1.DeleteOptions{}, metav1.ListOptions{}))
-	killDriver(t)
-	slices(t)
 }
 
 // away does something that has the slices deleted and returns for how long
@@ -135,7 +97,11 @@ func TestKubeletRestarts(t *testing.T) {
 	n.pod(t, "before", kube.Request("gpu", "share.tranche.dev", 1, kube.Share("30", "4Gi")))
 	n.ready(t, "before")
 	for i := range 10 {
-		t.Logf("restart %d: the slices were away for %v", i+1, away(t, func() { ctl(t, "kill", "kubelet") }).Round(time.Millisecond))
+		gap := away(t, func() { ctl(t, "kill", "kubelet") })
+		t.Logf("restart %d: the slices were away for %v", i+1, gap.Round(time.Millisecond))
+		// Not a measurement (that is make bench): it tells publishing on
+		// registration from the kubeletplugin helper's resync after 30 s.
+		require.Less(t, gap, 10*time.Second)
 	}
 	require.Len(t, n.shareFiles(t, "before", "main"), 1, "what ran goes on running")
 	n.pod(t, "after", kube.Request("gpu", "share.tranche.dev", 1, kube.Share("30", "4Gi")))

@@ -186,11 +186,17 @@ func (n team) create(t *testing.T, pod *corev1.Pod) *corev1.Pod {
 // ready waits until the pods are ready.
 func (n team) ready(t *testing.T, names ...string) {
 	t.Helper()
+	n.readyWithin(t, patience, names...)
+}
+
+// readyWithin is ready with another deadline, for each of the pods.
+func (n team) readyWithin(t *testing.T, deadline time.Duration, names ...string) {
+	t.Helper()
 	for _, name := range names {
 		require.Eventually(t, func() bool {
 			pod, err := client.CoreV1().Pods(n.name).Get(t.Context(), name, metav1.GetOptions{})
 			return err == nil && kube.Condition(pod, corev1.PodReady).Status == corev1.ConditionTrue
-		}, patience, tick, "pod %s is ready", name)
+		}, deadline, tick, "pod %s is ready", name)
 	}
 }
 
