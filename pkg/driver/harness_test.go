@@ -210,6 +210,8 @@ type apiServer struct {
 	drop    func(*resourceapi.Device) // what this server does not store
 	away    error                     // what every call gets
 	version error                     // what reading the version gets
+
+	gitVersion string
 }
 
 func newAPIServer(gitVersion string) *apiServer {
@@ -220,8 +222,11 @@ func newAPIServer(gitVersion string) *apiServer {
 	a.client.PrependReactor("*", "*", func(action k8stesting.Action) (bool, runtime.Object, error) {
 		a.mu.Lock()
 		defer a.mu.Unlock()
-		if action.GetResource().Resource == "version" && a.version != nil {
-			return true, nil, a.version
+		if action.GetResource().Resource == "version" {
+			a.tellVersion()
+			if a.version != nil {
+				return true, nil, a.version
+			}
 		}
 		return a.away != nil, nil, a.away
 	})
@@ -229,7 +234,15 @@ func newAPIServer(gitVersion string) *apiServer {
 }
 
 func (a *apiServer) setVersion(gitVersion string) {
-	a.client.Discovery().(*fakediscovery.FakeDiscovery).FakedServerVersion = &version.Info{GitVersion: gitVersion}
+	a.set(func(a *apiServer) { a.gitVersion = gitVersion })
+}
+
+// tellVersion changes the client's version where it is read: it has no lock.
+func (a *apiServer) tellVersion() {
+	discovery := a.client.Discovery().(*fakediscovery.FakeDiscovery)
+	if old := discovery.FakedServerVersion; old == nil || old.GitVersion != a.gitVersion {
+		discovery.FakedServerVersion = &version.Info{GitVersion: a.gitVersion}
+	}
 }
 
 // set changes the server while it runs.
