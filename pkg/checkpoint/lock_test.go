@@ -292,10 +292,10 @@ func TestALockOnARemovedFileExcludesNobodyAndIsNotTaken(t *testing.T) {
 	waited := make(chan error, 1)
 	other := checkpoint.NewLocks(path)
 	go func() {
-		second, err := other.Reserve(context.Background())
+		second, err := other.Reserve(t.Context())
 		if err == nil {
 			// The third must not have the lock beside the second.
-			short, cancel := context.WithTimeout(context.Background(), 20*time.Millisecond)
+			short, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 			defer cancel()
 			if _, err = checkpoint.NewLocks(path).Reserve(short); errors.Is(err, context.DeadlineExceeded) {
 				err = nil

@@ -4,12 +4,15 @@ package doctor
 
 import (
 	"context"
-	"sync"
 	"time"
 )
 
-// patience is how long one check may take.
-const patience = 10 * time.Second
+const (
+	// patience is how long one check may take.
+	patience = 10 * time.Second
+	// grace is what a check that heeds its time gets to say so.
+	grace = time.Second
+)
 
 // Level says how a finding is to be taken.
 type Level string
@@ -65,20 +68,36 @@ type Report struct {
 func Examine(ctx context.Context, checks []Check) []Finding {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	found := make([][]Finding, len(checks))
-	var group sync.WaitGroup
+	found := make([]chan []Finding, len(checks))
 	for i, c := range checks {
-		group.Go(func() { found[i] = c.Examine(ctx) })
+		found[i] = make(chan []Finding, 1)
+		go func() { found[i] <- c.Examine(ctx) }() // one that hangs ends with the process
 	}
-	group.Wait()
 	var all []Finding
-	for i, findings := range found {
-		for _, f := range findings {
-			f.Check = checks[i].Name
+	for i, c := range checks {
+		for _, f := range await(ctx, found[i]) {
+			f.Check = c.Name
 			all = append(all, f)
 		}
 	}
 	return all
+}
+
+// await takes what a check found. A graphics driver that hangs does not heed the
+// context: that is a finding, and no reason to wait.
+func await(ctx context.Context, found <-chan []Finding) []Finding {
+	select {
+	case findings := <-found:
+		return findings
+	case <-ctx.Done():
+	}
+	// Checks that heed the context say themselves what they were waiting for.
+	select {
+	case findings := <-found:
+		return findings
+	case <-time.After(grace):
+		return one(Problem, "no answer within "+patience.String(), "what is asked here hangs: look at it with its own tools (nvidia-smi, crictl), then restart it")
+	}
 }
 
 // Count is how many findings have that level.

@@ -71,3 +71,20 @@ func TestChecksRunAtOnceAndAreListedInOrder(t *testing.T) {
 		{Check: "third", Level: doctor.Skipped, Seen: "3"},
 	}, found)
 }
+
+// hangs never answers and heeds nobody, as a graphics driver may.
+type hangs struct{}
+
+func (hangs) Examine(context.Context) []doctor.Finding { select {} }
+
+func TestACheckThatHangsIsAFinding(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	found := doctor.Examine(ctx, []doctor.Check{{"cards", hangs{}}, {"other", doctor.Known{{Level: doctor.OK, Seen: "well"}}}})
+	require.Len(t, found, 2)
+	require.Equal(t, doctor.Problem, found[0].Level)
+	require.Equal(t, "cards", found[0].Check)
+	require.Contains(t, found[0].Seen, "no answer")
+	require.Equal(t, doctor.Finding{Check: "other", Level: doctor.OK, Seen: "well"}, found[1])
+}

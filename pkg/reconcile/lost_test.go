@@ -3,6 +3,7 @@
 package reconcile_test
 
 import (
+	"bytes"
 	"context"
 	"crypto/sha256"
 	"errors"
@@ -47,7 +48,7 @@ func TestFilesWithoutARecordStayWhileNobodyTellsWhoseTheyAre(t *testing.T) {
 			claim := running(t, w, node, "c")
 			require.NoError(t, os.Remove(recordPath(node, claim)))
 			silence(w)
-			_ = r.Pass(t.Context(), false) //nolint:errcheck // one of them is told, one is not
+			_ = r.Pass(t.Context(), false)
 			require.FileExists(t, node.Specs.Path(string(claim.UID)))
 			require.Empty(t, w.healed)
 		})
@@ -152,6 +153,6 @@ func TestPassesComeAtEveryIntervalAndNowAndThenInFull(t *testing.T) {
 		want, err := os.ReadFile(spec)
 		require.NoError(t, err)
 		require.NoError(t, os.WriteFile(spec, []byte("{}"), 0o644))
-		require.Eventually(t, func() bool { got, err := os.ReadFile(spec); return err == nil && string(got) == string(want) }, 30*time.Second, time.Millisecond)
+		require.Eventually(t, func() bool { got, err := os.ReadFile(spec); return err == nil && bytes.Equal(got, want) }, 30*time.Second, time.Millisecond)
 	}
 }
