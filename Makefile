@@ -134,7 +134,7 @@ images: machine-cluster build $(CLUSTER) ## Make the container images of the tes
 		$$("$$busybox" --list | grep -vx busybox | sed 's|.*|--link /bin/&=busybox|') "$$busybox=/bin/busybox"
 
 .PHONY: cluster
-cluster: machine-cluster $(CLUSTER) ## Build the programs of the test cluster; the first time takes some 15 minutes
+cluster: machine-cluster $(CLUSTER) ## Build the programs of the test cluster; the first time takes some 10 minutes on two cores
 	$(CLUSTER) build
 
 .PHONY: $(CLUSTER)

@@ -66,7 +66,7 @@ func steps() []step {
 			ldflags: []string{"-X", containerdModule + "/version.Version=" + containerdVersion},
 		},
 		{
-			what: "Kubernetes " + kubernetesVersion + " and etcd", expect: "the first build takes some 15 minutes on 2 cores",
+			what: "Kubernetes " + kubernetesVersion + " and etcd", expect: "the first build takes some 10 minutes on 2 cores",
 			dir: "kube", output: "kube", packages: []string{"."},
 			ldflags: kubernetesStamp(),
 			links:   []string{"etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubelet", "kubectl"},
