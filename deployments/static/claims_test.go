@@ -240,6 +240,7 @@ func TestClaimsPolicy(t *testing.T) {
 			for _, schemaless := range []bool{false, true} {
 				t.Run(fmt.Sprintf("%s/%s/schemaless=%t", name, kind, schemaless), func(t *testing.T) {
 					t.Parallel()
+					request := request // both subtests change it
 					request.Schemaless = schemaless
 					denials, err := claims.Review(t.Context(), request)
 					require.NoError(t, err)
