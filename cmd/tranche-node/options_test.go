@@ -119,8 +119,8 @@ func TestConfigThatCannotWorkIsRefused(t *testing.T) {
 	}
 }
 
+//nolint:paralleltest // the command sets up logging, which is one for the process
 func TestTheCommandLine(t *testing.T) {
-	t.Parallel()
 	for name, tc := range map[string]struct {
 		args     []string
 		contains string
@@ -135,7 +135,7 @@ func TestTheCommandLine(t *testing.T) {
 		"a kubeconfig that is not there":           {args: []string{"--node-name=n", "--kubeconfig=/none"}, err: "find the API server"},
 		"a configuration that is no good":          {args: []string{"--node-name=n", "--cards=usb"}, err: "check configuration"},
 	} {
-		t.Run(name, func(t *testing.T) { // not parallel: the command sets up logging
+		t.Run(name, func(t *testing.T) {
 			t.Cleanup(func() { require.NoError(t, logsapi.ResetForTest(nil)) })
 			var out bytes.Buffer
 			cmd := newCommand(nothing)
