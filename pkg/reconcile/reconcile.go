@@ -141,6 +141,8 @@ func (r *Reconciler) watch(ctx context.Context) (changed <-chan struct{}, stop f
 		return nil, func() {}
 	}
 	ctx, cancel := context.WithCancel(ctx)
+	// Before the first pass: what is lost between the two would not be seen.
+	r.arm(ctx, watcher)
 	out := make(chan struct{}, 1)
 	var wait sync.WaitGroup
 	wait.Go(func() { r.forward(ctx, watcher, out) })
@@ -160,14 +162,11 @@ func (r *Reconciler) forward(ctx context.Context, watcher *fsnotify.Watcher, out
 	defer again.Stop()
 	for {
 		lost := false
-		// Adding what is watched already changes nothing.
-		if err := watcher.Add(r.CDIRoot); err != nil {
-			klog.FromContext(ctx).V(4).Info("CDI directory is not there", "path", r.CDIRoot, "err", err)
-		}
 		select {
 		case <-ctx.Done():
 			return
 		case <-again.C:
+			r.arm(ctx, watcher)
 		case event := <-watcher.Events:
 			lost = (event.Has(fsnotify.Remove) || event.Has(fsnotify.Rename)) && !strings.HasSuffix(event.Name, ".tmp")
 		case err := <-watcher.Errors:
@@ -180,6 +179,13 @@ func (r *Reconciler) forward(ctx context.Context, watcher *fsnotify.Watcher, out
 			default: // one is waiting already
 			}
 		}
+	}
+}
+
+// arm watches the CDI directory. Adding what is watched already changes nothing.
+func (r *Reconciler) arm(ctx context.Context, watcher *fsnotify.Watcher) {
+	if err := watcher.Add(r.CDIRoot); err != nil {
+		klog.FromContext(ctx).V(4).Info("CDI directory is not there", "path", r.CDIRoot, "err", err)
 	}
 }
 
