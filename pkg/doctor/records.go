@@ -47,11 +47,14 @@ func (r Records) Examine(context.Context) []Finding {
 func unusable(dir string, bad checkpoint.Bad) Finding {
 	seen := fmt.Sprintf("the record of claim %s cannot be used: %v", bad.ClaimUID, bad.Err)
 	if errors.Is(bad.Err, checkpoint.ErrNewer) {
-		return Finding{Level: Problem, Seen: seen, Remedy: "run the newer driver again, which wrote it; until then its claim can neither be prepared nor released"}
+		return Finding{Level: Problem, Seen: seen, Remedy: "run the newer driver again, which wrote it, or delete the claim's pods, which releases it; until then it cannot be prepared"}
+	}
+	if errors.Is(bad.Err, checkpoint.ErrUnreadable) {
+		return Finding{Level: Problem, Seen: seen, Remedy: "see whether the disk is sound and the file may be read by root; other claims are not affected"}
 	}
 	return Finding{
 		Level: Warning, Seen: seen,
-		Remedy: "delete the claim's pods, which releases it; other claims are not affected, and the content stays in " + filepath.Join(dir, "damaged"),
+		Remedy: "look at the content in " + filepath.Join(dir, "damaged") + ", then delete the claim's pods, which releases it and removes the file; other claims are not affected",
 	}
 }
 
