@@ -48,6 +48,9 @@ TOOL := go tool -modfile='$(CURDIR)/tests/tools/go.mod'
 # tests/cluster only pin versions.
 MODULES := . tests/cluster
 
+# The C of the project.
+include cdi/native.mk
+
 ##@ See it work
 
 .PHONY: demo

@@ -1,0 +1,79 @@
+# SPDX-License-Identifier: Apache-2.0
+#
+# The C of this project: the sharing runtime, the simulated driver, and the
+# client programs of the tests. Everything goes to build/native/FLAVOUR/:
+#
+#   runtime/   libcuda.so.1 and libnvidia-ml.so.1 of the sharing runtime
+#   sim/       libcuda-real.so.1 and libnvidia-ml-real.so.1, the simulated driver
+#   bin/       tranche-simcard
+#   clients/   one program for each file of tests/clients
+#
+# FLAVOUR is release, or a sanitizer: asan (with UBSan) or tsan.
+
+FLAVOUR ?= release
+NATIVE = build/native/$(FLAVOUR)
+CC ?= gcc
+
+NATIVE_CFLAGS := -std=c11 -D_GNU_SOURCE -Wall -Wextra -Werror -Wmissing-prototypes -Wstrict-prototypes -Wshadow \
+	-fno-strict-aliasing -fPIC -g -pthread -Icdi/abi
+NATIVE_CFLAGS_release := -O2
+NATIVE_CFLAGS_asan := -O1 -fno-omit-frame-pointer -fsanitize=address,undefined -fno-sanitize-recover=undefined
+NATIVE_CFLAGS_tsan := -O1 -fno-omit-frame-pointer -fsanitize=thread
+NATIVE_CC = $(CC) $(NATIVE_CFLAGS) $(NATIVE_CFLAGS_$(FLAVOUR))
+
+NATIVE_HEADERS = $(wildcard cdi/abi/*.h cdi/runtime/*.h cdi/simdriver/*.h tests/clients/*.h)
+
+# Stubs carry only a name: what is linked against them asks for that name when it
+# is loaded. The real files are mounted, or are the simulated driver's.
+STUBS := build/native/stubs
+$(STUBS)/%.so.1: cdi/native.mk
+	@mkdir -p $(@D)
+	$(CC) -shared -nostdlib -x c /dev/null -Wl,-soname,$*.so.1 -o $@
+
+SIM_COMMON = $(wildcard cdi/simdriver/card/*.c)
+SIM_CUDA = $(wildcard cdi/simdriver/cuda/*.c) $(SIM_COMMON)
+SIM_NVML = $(wildcard cdi/simdriver/nvml/*.c) $(SIM_COMMON)
+RUNTIME_COMMON = $(wildcard cdi/runtime/session/*.c)
+RUNTIME_CUDA = $(wildcard cdi/runtime/cuda/*.c) $(RUNTIME_COMMON)
+RUNTIME_NVML = $(wildcard cdi/runtime/nvml/*.c) $(RUNTIME_COMMON)
+CLIENTS = $(patsubst tests/clients/%.c,$(NATIVE)/clients/%,$(wildcard tests/clients/*.c))
+
+$(NATIVE)/sim/libcuda-real.so.1: $(SIM_CUDA) $(NATIVE_HEADERS) cdi/simdriver/libcuda.map cdi/native.mk
+	@mkdir -p $(@D)
+	$(NATIVE_CC) -shared -Icdi/simdriver -Wl,-soname,libcuda.so.1 -Wl,-Bsymbolic -Wl,--version-script,cdi/simdriver/libcuda.map $(SIM_CUDA) -o $@
+
+$(NATIVE)/sim/libnvidia-ml-real.so.1: $(SIM_NVML) $(NATIVE_HEADERS) cdi/simdriver/libnvidia-ml.map cdi/native.mk
+	@mkdir -p $(@D)
+	$(NATIVE_CC) -shared -Icdi/simdriver -Wl,-soname,libnvidia-ml.so.1 -Wl,-Bsymbolic -Wl,--version-script,cdi/simdriver/libnvidia-ml.map $(SIM_NVML) -o $@
+
+# Where containers have the libraries that the runtime stands in front of.
+REAL_DIR := /run/tranche/driver
+
+$(NATIVE)/runtime/libcuda.so.1: $(RUNTIME_CUDA) $(NATIVE_HEADERS) cdi/runtime/libcuda.map $(STUBS)/libcuda-real.so.1 cdi/native.mk
+	@mkdir -p $(@D)
+	$(NATIVE_CC) -shared -fvisibility=hidden -Icdi/runtime -Wl,-soname,libcuda.so.1 -Wl,-Bsymbolic -Wl,--version-script,cdi/runtime/libcuda.map \
+		-Wl,--enable-new-dtags,-rpath,$(REAL_DIR) $(RUNTIME_CUDA) -Wl,--no-as-needed $(STUBS)/libcuda-real.so.1 -o $@
+
+$(NATIVE)/runtime/libnvidia-ml.so.1: $(RUNTIME_NVML) $(NATIVE_HEADERS) cdi/runtime/libnvidia-ml.map $(STUBS)/libnvidia-ml-real.so.1 cdi/native.mk
+	@mkdir -p $(@D)
+	$(NATIVE_CC) -shared -fvisibility=hidden -Icdi/runtime -Wl,-soname,libnvidia-ml.so.1 -Wl,-Bsymbolic -Wl,--version-script,cdi/runtime/libnvidia-ml.map \
+		-Wl,--enable-new-dtags,-rpath,$(REAL_DIR) $(RUNTIME_NVML) -Wl,--no-as-needed $(STUBS)/libnvidia-ml-real.so.1 -o $@
+
+$(NATIVE)/bin/tranche-simcard: $(wildcard cdi/simdriver/tool/*.c) $(SIM_COMMON) $(NATIVE_HEADERS) cdi/native.mk
+	@mkdir -p $(@D)
+	$(NATIVE_CC) -Icdi/simdriver $(filter %.c,$^) -o $@
+
+# Clients are linked against the driver's libraries as a user's program is, unless
+# they have the line "links: nothing".
+$(NATIVE)/clients/%: tests/clients/%.c $(NATIVE_HEADERS) $(NATIVE)/sim/libcuda-real.so.1 $(NATIVE)/sim/libnvidia-ml-real.so.1 cdi/native.mk
+	@mkdir -p $(@D)
+	$(NATIVE_CC) $< -o $@ $$(grep -q 'links: nothing' $< || echo $(NATIVE)/sim/libcuda-real.so.1 $(NATIVE)/sim/libnvidia-ml-real.so.1) -ldl
+
+NATIVE_SIM = $(NATIVE)/sim/libcuda-real.so.1 $(NATIVE)/sim/libnvidia-ml-real.so.1 $(NATIVE)/bin/tranche-simcard
+NATIVE_RUNTIME = $(NATIVE)/runtime/libcuda.so.1 $(NATIVE)/runtime/libnvidia-ml.so.1
+
+.PHONY: native native-sim native-runtime native-clients
+native-sim: $(NATIVE_SIM)
+native-runtime: $(NATIVE_RUNTIME)
+native-clients: $(CLIENTS)
+native: native-sim native-runtime native-clients

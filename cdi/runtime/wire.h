@@ -1,0 +1,167 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What a process with a share and tranche-arbiter say to each other, and the
+ * pages that they have in common. cdi/CONTRACT.md gives the rules, pkg/wire is
+ * the same in Go (a test compares the layouts).
+ *
+ * All integers are in the byte order of the machine. Words that two parties
+ * touch are 8-byte aligned, and read and written by atomic operations.
+ * Sizes are bytes.
+ */
+#ifndef TRANCHE_WIRE_H
+#define TRANCHE_WIRE_H
+
+#include <stdint.h>
+
+/* Version of this contract; the same number as "version" in share.json. */
+#define TRANCHE_CONTRACT_VERSION 1u
+
+/* A container has one directory for each of its shares below this one. */
+#define TRANCHE_SHARES_DIR "/run/tranche"
+#define TRANCHE_SHARE_FILE "share.json"
+#define TRANCHE_SOCKET_NAME "arbiter.sock"
+
+/* ---- pages -------------------------------------------------------------- */
+
+#define TRANCHE_PAGE_SIZE 4096u
+#define TRANCHE_MAX_SLOTS 1024u
+#define TRANCHE_NO_LIMIT UINT64_MAX
+
+#define TRANCHE_GRANT_MAGIC 0x31544e4152474354ull  /* "TCGRANT1" */
+#define TRANCHE_LEDGER_MAGIC 0x31474444454c4354ull /* "TCLEDDG1" */
+#define TRANCHE_DEMAND_MAGIC 0x31444e4d44454354ull /* "TCEDMND1" */
+
+/* Bits of tranche_grant.flags. */
+enum {
+	TRANCHE_GRANT_ENDED = 1u << 0,    /* the share is gone: allocate nothing more */
+	TRANCHE_GRANT_WITHHELD = 1u << 1, /* the watchdog stopped this share: no allocation, no launch */
+};
+
+/* One a share. Only the arbiter can write it: clients get it by a sealed memfd
+ * and map it read-only. Two cache lines, the rest of the page is reserved for
+ * compute leases and zero. */
+struct tranche_grant {
+	uint64_t magic;
+	uint32_t version;
+	uint32_t flags;
+	uint64_t memory_limit;     /* of the share, or TRANCHE_NO_LIMIT */
+	uint64_t context_estimate; /* what one context is expected to take on this card */
+	/* Slots with a number at or above this one are all zero. Grows before a
+	 * new slot is handed out, so whoever adds to the ledger reads it after
+	 * that and misses nobody. */
+	uint32_t slots_used;
+	uint32_t reserved0;
+	uint8_t reserved1[24];
+	char card_uuid[64]; /* "GPU-...", terminated */
+};
+
+/* One a process and share. The charge of a share is the sum of pending,
+ * committed, reserve and implicit over its slots. Except for implicit and what
+ * a settlement takes from reserve (the arbiter's), only the slot's own process
+ * changes it, and only while it lives; afterwards the arbiter clears it. */
+struct tranche_slot {
+	uint64_t pending;   /* asked for, not yet known to fit */
+	uint64_t committed; /* memory that the process asked the driver for by name, whether the call has returned or not */
+	uint64_t reserve;   /* estimate of what running calls cost besides (contexts, modules) */
+	uint64_t implicit;  /* measured: what the driver holds for the process besides committed */
+	uint32_t inflight;  /* calls that change committed and have not settled */
+	uint32_t changes;   /* counts settled changes of committed; wraps */
+	int32_t host_pid;   /* in the arbiter's PID namespace */
+	int32_t ns_pid;     /* as the process sees itself */
+	uint64_t attached;  /* identity of the attachment: tranche_welcome.nonce; 0: the slot is free */
+	uint64_t reserved;
+};
+
+/* One a share, writable by all of its processes. */
+struct tranche_ledger {
+	uint64_t magic;
+	uint32_t version;
+	uint32_t slots; /* TRANCHE_MAX_SLOTS */
+	uint8_t reserved[TRANCHE_PAGE_SIZE - 16];
+	struct tranche_slot slot[TRANCHE_MAX_SLOTS];
+};
+
+/* One an attachment, writable by its process: hints for compute, nothing else
+ * yet. */
+struct tranche_demand {
+	uint64_t magic;
+	uint32_t version;
+	uint32_t reserved0;
+	uint8_t reserved[TRANCHE_PAGE_SIZE - 16];
+};
+
+/* ---- protocol: SOCK_SEQPACKET, one struct a message ----------------------- */
+
+#define TRANCHE_MESSAGE_MAGIC 0x544d5243u /* "CRMT" */
+#define TRANCHE_REASON_SIZE 160u
+
+enum tranche_role {
+	/* Says that the arbiter serves the share. No pages. */
+	TRANCHE_ROLE_PROBE = 0,
+	/* Gets a slot and, by SCM_RIGHTS, the pages grant, ledger, demand. */
+	TRANCHE_ROLE_PROCESS = 1,
+	/* Gets grant and ledger, to look at. */
+	TRANCHE_ROLE_OBSERVER = 2,
+	/* As PROCESS, of a process that has pages already: it sends the fd of its
+	 * ledger along, names its slot and nonce, and goes on with both where the
+	 * arbiter agrees (status OK, same slot). With TRANCHE_MOVED it gets another
+	 * ledger or slot, and carries over what its old slot says. */
+	TRANCHE_ROLE_AGAIN = 3,
+};
+
+/* Status of a reply. */
+enum tranche_status {
+	TRANCHE_OK = 0,
+	TRANCHE_MOVED = 1,
+	TRANCHE_EVERSION = -1, /* the arbiter does not speak the client's version */
+	TRANCHE_EENDED = -2,   /* the share has ended, or its share.json is not understood */
+	TRANCHE_EFULL = -3,    /* no slot is free */
+	TRANCHE_EINVALID = -4, /* the message makes no sense */
+	TRANCHE_EMEASURE = -5, /* the card cannot be measured now */
+	TRANCHE_EDENIED = -6,  /* the watchdog withholds the share */
+};
+
+/* The client's first message. */
+struct tranche_hello {
+	uint32_t magic;
+	uint32_t version;
+	uint32_t role;
+	int32_t ns_pid;
+	uint32_t slot;  /* ROLE_AGAIN only */
+	uint32_t reserved;
+	uint64_t nonce; /* ROLE_AGAIN only */
+};
+
+struct tranche_welcome {
+	uint32_t magic;
+	uint32_t version; /* that the arbiter speaks */
+	int32_t status;
+	uint32_t slot;
+	uint64_t nonce;
+	int32_t host_pid;
+	uint32_t reserved;
+	char reason[TRANCHE_REASON_SIZE]; /* for people, terminated; empty when OK */
+};
+
+enum tranche_op {
+	/* Measures what the card holds for the process, sets implicit to what of
+	 * it committed does not explain, then takes `settle` from reserve. */
+	TRANCHE_OP_MEASURE = 1,
+};
+
+struct tranche_request {
+	uint32_t magic;
+	uint32_t op;
+	uint64_t id; /* comes back in the reply */
+	uint64_t settle;
+};
+
+struct tranche_reply {
+	uint32_t magic;
+	int32_t status;
+	uint64_t id;
+	uint64_t used;     /* what the card holds for the process */
+	uint64_t implicit; /* what the slot says now */
+};
+
+#endif
