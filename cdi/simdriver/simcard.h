@@ -7,9 +7,11 @@
  *   pids   an empty file that only the simulated libcuda opens, once a process
  *          and for ever: a process that has slot i holds a POSIX write lock on
  *          byte i. The kernel gives the lock back when the process ends, however it
- *          ends, or executes another program, and F_GETLK tells anybody
- *          the owner's PID in the asker's own PID namespace. A child of fork
- *          does not have it.
+ *          ends, or executes another program, and F_OFD_GETLK tells anybody,
+ *          the owner too, the owner's PID in the asker's own PID namespace: 0
+ *          when it has none there, -1 when somebody clears up after a process that
+ *          died, which is done under an open file description lock. A child of
+ *          fork does not have it.
  * A directory of cards has a directory for each card, named by its UUID. In
  * containers it is SIMCARD_DIR.
  *
@@ -103,7 +105,10 @@ struct simcard {
 	_Alignas(64) uint64_t used; /* frames held, in bytes, without memory_driver */
 	uint64_t used_max;
 	uint64_t refused; /* allocations that did not fit */
-	uint8_t reserved1[104];
+	/* Goes up before and after every change of what any slot holds: two
+	 * readings with the same number before and after them saw one state. */
+	uint64_t changes;
+	uint8_t reserved1[96];
 
 	/* Turns and runs; the words are engine.h's. */
 	_Alignas(64) uint64_t engine[64];
