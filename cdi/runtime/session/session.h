@@ -1,0 +1,134 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A process's connection with the arbiters of its shares. The substitute of
+ * CUDA opens it as a process that holds memory, the one of NVML as an observer;
+ * each library has a session of its own.
+ *
+ * Nothing here runs before session_open, nothing is read from the environment,
+ * no call blocks longer than SESSION_DEADLINE_NS, and none changes errno. All
+ * functions may be called by several threads at once.
+ */
+#ifndef TRANCHE_SESSION_H
+#define TRANCHE_SESSION_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "../wire.h"
+#include "sync.h"
+
+#define SESSION_DEADLINE_NS 5000000000ull
+/* Shares that one container can have. */
+#define SESSION_MAX_SHARES 128u
+
+enum session_state {
+	SESSION_UNOPENED, /* session_open was not called, or failed */
+	SESSION_OPEN,
+	SESSION_FORKED, /* the parent had it open; this process cannot use it */
+};
+
+/* One share that the process has, for as long as the process lives. */
+struct session_share {
+	char key[88];
+	char uuid[64]; /* the card: "GPU-..." */
+
+	/* Pages. They are replaced when an arbiter hands out others; the old ones stay
+	 * mapped, so a pointer once read stays good to read through. */
+	const struct tranche_grant *grant;
+	struct tranche_ledger *ledger;
+	struct tranche_slot *slot; /* own slot; NULL for an observer */
+
+	/* Who changes the slot has the gate as one of many, who replaces it alone. */
+	struct gate gate;
+	/* Who retries a reservation that met others' pending ones. */
+	struct lock turn;
+
+	/* The connection: all below belongs to whoever has this lock. */
+	struct lock line;
+	int fd;
+	int ledger_fd;
+	uint64_t fd_identity[2];
+	uint64_t ledger_identity[2];
+	uint32_t slot_number;
+	uint64_t nonce;
+	uint64_t next_id;
+	bool lost;          /* the connection has ended */
+	uint64_t unsettled; /* asked to be taken from reserve, no answer came */
+};
+
+/* Connects to the arbiter of every share, as TRANCHE_ROLE_PROCESS or
+ * TRANCHE_ROLE_OBSERVER. SESSION_OPEN: all pages are there; it stays so, and a
+ * further call costs one load. Otherwise nothing is open, one line on stderr has said
+ * why, and the call may be repeated, except after SESSION_FORKED. */
+enum session_state session_open(enum tranche_role role);
+
+/* One load; never connects. */
+enum session_state session_state(void);
+
+/* The shares of an open session: their number, and the one with number i. */
+size_t session_count(void);
+struct session_share *session_share(size_t i);
+
+/* The shares of the card with this UUID ("GPU-...", letters of either case),
+ * at most room of them into found; returns how many there are. */
+size_t session_find(const char *uuid, struct session_share **found, size_t room);
+
+/* Connects again where the connection of the share has ended, and takes over what
+ * pages it gets, until the deadline (CLOCK_MONOTONIC, ns; 0: one try that does
+ * not wait). Says whether the connection stands. An observer calls it with 0
+ * before it reads pages. */
+bool session_restore(struct session_share *share, uint64_t deadline);
+
+/* Asks the arbiter to measure what the card holds for this process, and to take
+ * settle from the slot's reserve. True: done, and *used (may be NULL) is what
+ * the card holds. False: no answer, or the card cannot be measured; what was to
+ * be settled stays in reserve. */
+bool session_measure(struct session_share *share, uint64_t settle, uint64_t *used);
+
+/* Starts the thread that notices the end of connections and attaches again,
+ * once. False where the system refuses a thread. */
+bool session_start_liaison(void);
+
+/* True while no arbiter has been reachable for SESSION_DEADLINE_NS. */
+static inline bool session_closed(void)
+{
+	extern uint32_t session_closed_word __attribute__((visibility("hidden")));
+
+	return __atomic_load_n(&session_closed_word, __ATOMIC_RELAXED) != 0;
+}
+
+/* Writes "tranche: ..." and a newline to stderr, once a process: who comes
+ * later is not heard. */
+void session_say(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
+static inline const struct tranche_grant *session_grant(const struct session_share *share)
+{
+	return __atomic_load_n(&share->grant, __ATOMIC_ACQUIRE);
+}
+
+static inline struct tranche_ledger *session_ledger(const struct session_share *share)
+{
+	return __atomic_load_n(&share->ledger, __ATOMIC_ACQUIRE);
+}
+
+static inline uint32_t session_flags(const struct session_share *share)
+{
+	return __atomic_load_n(&session_grant(share)->flags, __ATOMIC_RELAXED);
+}
+
+/* TRANCHE_NO_LIMIT where the share is a whole card. */
+static inline uint64_t session_limit(const struct session_share *share)
+{
+	return __atomic_load_n(&session_grant(share)->memory_limit, __ATOMIC_RELAXED);
+}
+
+/* How many slots of the ledger can be in use. */
+static inline uint32_t session_slots(const struct session_share *share)
+{
+	uint32_t used = __atomic_load_n(&session_grant(share)->slots_used, __ATOMIC_SEQ_CST);
+
+	return used < TRANCHE_MAX_SLOTS ? used : TRANCHE_MAX_SLOTS;
+}
+
+#endif
