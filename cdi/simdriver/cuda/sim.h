@@ -20,6 +20,8 @@
 #include "cuda.h"
 
 #define SIM_LIKELY(x) __builtin_expect(!!(x), 1)
+#define SIM_LIMITS 10
+#define SIM_FUNCTION_ATTRIBUTES 16
 #define SIM_ARRAY_SIZE(a) (sizeof(a) / sizeof((a)[0]))
 
 /* ---- entering ------------------------------------------------------------ */
@@ -118,7 +120,7 @@ struct CUctx_st {
 	unsigned flags;
 	unsigned version; /* API version that cuCtxGetApiVersion answers */
 	unsigned attached; /* cuCtxAttach */
-	size_t limit[CU_LIMIT_MAX];
+	size_t limit[SIM_LIMITS];
 	CUfunc_cache cache;
 	CUsharedconfig banks;
 	struct sim_memory *memory; /* what the context holds; memory half only */
@@ -158,7 +160,7 @@ struct CUfunc_st {
 	struct CUctx_st *context;
 	struct CUmod_st *module;
 	const struct sim_kernel *kernel;
-	int attribute[CU_FUNC_ATTRIBUTE_MAX];
+	int attribute[SIM_FUNCTION_ATTRIBUTES];
 	CUfunc_cache cache;
 	/* cuFuncSetBlockShape, cuParamSet*: the oldest way to launch. */
 	int block[3];
