@@ -1,0 +1,69 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What the memory half of the simulated libcuda asks of the engine half:
+ * streams and their order, waiting, captures.
+ *
+ * The engine has one lock of its own. It is never held while a function of the
+ * memory half runs, so that half may hold its locks while it calls what
+ * is marked "cheap" here, and must not while it calls the rest, which runs
+ * functions that were enqueued.
+ */
+#ifndef TRANCHE_SIM_ENGINE_H
+#define TRANCHE_SIM_ENGINE_H
+
+#include "sim.h"
+
+/* simcard_run.what, low byte: a stretch of kernels. The other three bytes are
+ * the low 24 bits of the run's index divided by SIMCARD_LOG, and what is written
+ * last: a run whose number does not fit is not written yet, or no longer there.
+ * Runs of one slot are in the order of time; those of different slots need not
+ * be, because each process writes its own when it next looks at the time. */
+enum engine_run {
+	ENGINE_RUN_KERNELS = 1,
+};
+
+/* Sets context->engine. */
+CUresult engine_context_open(struct CUctx_st *context);
+/* Waits for the work that was submitted, then ends the context's streams and
+ * events: their handles are no longer valid. Does nothing without an engine. */
+void engine_context_close(struct CUctx_st *context);
+
+/* cuCtxSynchronize, and the same for all contexts of the device in this process. Do
+ * not ask engine_may_block. Calls sim_memory_synchronized only in the first. */
+CUresult engine_context_wait(struct CUctx_st *context);
+CUresult engine_device_wait(struct sim_device *device);
+
+/* Whether a call that may wait for the device, or is unsafe during a capture for another
+ * reason, is allowed to this thread: CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED while a
+ * capture is under way whose mode and the thread's forbid it; the capture is then
+ * invalid. Cheap. */
+CUresult engine_may_block(struct CUctx_st *context);
+
+/* The stream that a program means. NULL is the legacy default stream of the current
+ * context, or with per_thread the calling thread's. Cheap. */
+CUresult engine_stream(CUstream given, bool per_thread, struct CUctx_st *current, struct CUstream_st **stream);
+struct CUctx_st *engine_stream_context(struct CUstream_st *stream);
+bool engine_stream_capturing(struct CUstream_st *stream);
+
+/* A mark is a point in the order of a stream: after everything that was
+ * submitted to it so far. It is a number, nobody has to give it back. A mark of a stream
+ * that has ended is done. Cheap; engine_mark_done looks at the time. */
+uint64_t engine_mark(struct CUstream_st *stream);
+bool engine_mark_done(uint64_t mark);
+/* What is submitted to the stream from now on comes after the mark. Cheap. */
+CUresult engine_stream_wait_mark(struct CUstream_st *stream, uint64_t mark);
+/* The calling thread waits. */
+void engine_mark_wait(uint64_t mark);
+
+/* Runs function(argument) in the stream's order, once and whatever happens, in any thread
+ * and without the engine's lock. What comes after it in the stream waits until it has
+ * returned. It must not call the engine or the driver. May block while the stream is
+ * full. */
+CUresult engine_enqueue(struct CUstream_st *stream, void (*function)(void *), void *argument);
+
+/* cuMemAllocAsync and cuMemFreeAsync in a stream that captures: nodes of its
+ * graph. */
+CUresult capture_memory_alloc(struct CUstream_st *stream, const CUmemPoolProps *properties, size_t bytes, CUdeviceptr *address);
+CUresult capture_memory_free(struct CUstream_st *stream, CUdeviceptr address);
+
+#endif
