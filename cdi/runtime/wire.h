@@ -77,7 +77,11 @@ struct tranche_ledger {
 	uint64_t magic;
 	uint32_t version;
 	uint32_t slots; /* TRANCHE_MAX_SLOTS */
-	uint8_t reserved[TRANCHE_PAGE_SIZE - 16];
+	/* As slots_used of the grant, and raised before it: the greater of the two
+	 * counts. For a process that goes on with the grant of an arbiter that is no
+	 * more (it was stopped, say) and would miss who came since. */
+	uint32_t slots_used;
+	uint8_t reserved[TRANCHE_PAGE_SIZE - 20];
 	struct tranche_slot slot[TRANCHE_MAX_SLOTS];
 };
 
@@ -105,7 +109,11 @@ enum tranche_role {
 	/* As PROCESS, of a process that has pages already: it sends the fd of its
 	 * ledger along, names its slot and nonce, and goes on with both where the
 	 * arbiter agrees (status OK, same slot). With TRANCHE_MOVED it gets another
-	 * ledger or slot, and carries over what its old slot says. */
+	 * ledger or slot, and carries over what its old slot says. With OK come the
+	 * pages that are new to it (a grant after the arbiter's restart), with MOVED all
+	 * of them; it tells them apart by their magic. A process whose fd of the ledger was
+	 * closed under it (a program may close all fds) sends none. Once this is
+	 * answered, requests of earlier connections of the slot settle nothing any more. */
 	TRANCHE_ROLE_AGAIN = 3,
 };
 

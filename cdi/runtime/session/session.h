@@ -53,8 +53,10 @@ struct session_share {
 	uint32_t slot_number;
 	uint64_t nonce;
 	uint64_t next_id;
-	bool lost;          /* the connection has ended */
-	uint64_t unsettled; /* asked to be taken from reserve, no answer came */
+	bool lost; /* the connection has ended */
+
+	/* What of the slot's reserve is this process's running calls'. */
+	uint64_t estimates;
 };
 
 /* Connects to the arbiter of every share, as TRANCHE_ROLE_PROCESS or
@@ -102,6 +104,11 @@ static inline bool session_closed(void)
  * later is not heard. */
 void session_say(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
+static inline struct tranche_slot *session_slot(const struct session_share *share)
+{
+	return __atomic_load_n(&share->slot, __ATOMIC_ACQUIRE);
+}
+
 static inline const struct tranche_grant *session_grant(const struct session_share *share)
 {
 	return __atomic_load_n(&share->grant, __ATOMIC_ACQUIRE);
@@ -127,7 +134,10 @@ static inline uint64_t session_limit(const struct session_share *share)
 static inline uint32_t session_slots(const struct session_share *share)
 {
 	uint32_t used = __atomic_load_n(&session_grant(share)->slots_used, __ATOMIC_SEQ_CST);
+	uint32_t more = __atomic_load_n(&session_ledger(share)->slots_used, __ATOMIC_SEQ_CST);
 
+	if (used < more)
+		used = more;
 	return used < TRANCHE_MAX_SLOTS ? used : TRANCHE_MAX_SLOTS;
 }
 
