@@ -19,6 +19,7 @@
 #include "sync.h"
 
 #define SESSION_DEADLINE_NS 5000000000ull
+#define SESSION_GLANCE_NS 100000000ull
 /* Shares that one container can have. */
 #define SESSION_MAX_SHARES 128u
 
@@ -30,7 +31,8 @@ enum session_state {
 
 /* One share that the process has, for as long as the process lives. */
 struct session_share {
-	char key[88];
+	/* Name of its directory; as long as a socket's address has room for. */
+	char key[82];
 	char uuid[64]; /* the card: "GPU-..." */
 
 	/* Pages. They are replaced when an arbiter hands out others; the old ones stay
@@ -77,10 +79,10 @@ struct session_share *session_share(size_t i);
 size_t session_find(const char *uuid, struct session_share **found, size_t room);
 
 /* Connects again where the connection of the share has ended, and takes over what
- * pages it gets, until the deadline (CLOCK_MONOTONIC, ns; 0: one try that does
- * not wait). Says whether the connection stands. An observer calls it with 0
- * before it reads pages. */
-bool session_restore(struct session_share *share, uint64_t deadline);
+ * pages it gets, for at most patience ns. Says whether the connection stands.
+ * An observer calls it with SESSION_GLANCE_NS before it reads pages; two system calls
+ * where the connection stands. */
+bool session_restore(struct session_share *share, uint64_t patience);
 
 /* Asks the arbiter to measure what the card holds for this process, and to take
  * settle from the slot's reserve. True: done, and *used (may be NULL) is what

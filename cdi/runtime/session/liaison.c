@@ -1,0 +1,110 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "line.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <sys/prctl.h>
+
+/* A program that closes all its descriptors wakes nobody: look that often. */
+#define LOOK_MS 1000
+#define FIRST_NAP_NS 2000000ull
+#define LONGEST_NAP_NS 500000000ull
+/* One attempt to attach again. */
+#define ATTEMPT_NS 1000000000ull
+#define STACK_SIZE (256u << 10)
+
+uint32_t session_closed_word;
+
+static struct lock starting;
+static bool started;
+
+/* Waits until a connection ends, at most LOOK_MS. Without the lines: a
+ * descriptor that changes under it makes it return early or late, no more. */
+static void wait_for_end(void)
+{
+	struct pollfd pollers[SESSION_MAX_SHARES];
+	size_t count = session_count();
+
+	for (size_t i = 0; i < count; i++) {
+		pollers[i].fd = __atomic_load_n(&session_share(i)->fd, __ATOMIC_RELAXED);
+		pollers[i].events = 0;
+	}
+	poll(pollers, count, LOOK_MS);
+}
+
+/* The first share whose connection does not stand; NULL: all do. */
+static struct session_share *restore_all(uint64_t patience, struct line_why *why)
+{
+	struct session_share *missing = NULL;
+
+	for (size_t i = 0; i < session_count(); i++)
+		if (!line_restore(session_share(i), patience, true, why) && !missing)
+			missing = session_share(i);
+	return missing;
+}
+
+static void attach_again(void)
+{
+	uint64_t start = now_ns();
+	uint64_t nap = FIRST_NAP_NS;
+	struct session_share *missing;
+	struct line_why why = { .text = "" };
+
+	while ((missing = restore_all(ATTEMPT_NS, &why))) {
+		if (now_ns() - start >= SESSION_DEADLINE_NS && !session_closed()) {
+			__atomic_store_n(&session_closed_word, 1, __ATOMIC_RELAXED);
+			session_say("share %s: %s for %llu s; launches are refused until that ends: see that tranche-arbiter runs on this node",
+				    missing->key, why.text, SESSION_DEADLINE_NS / 1000000000ull);
+		}
+		nap_ns(nap);
+		if (nap < LONGEST_NAP_NS)
+			nap *= 2;
+	}
+	__atomic_store_n(&session_closed_word, 0, __ATOMIC_RELAXED);
+}
+
+static void *liaise(void *unused)
+{
+	(void)unused;
+	prctl(PR_SET_NAME, "tranche-liaison");
+	for (;;) {
+		wait_for_end();
+		attach_again();
+	}
+	return NULL;
+}
+
+static bool start(void)
+{
+	pthread_attr_t attributes;
+	sigset_t all, before;
+	pthread_t thread;
+	int error;
+
+	sigfillset(&all);
+	sigprocmask(SIG_SETMASK, &all, &before);
+	pthread_attr_init(&attributes);
+	pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
+	pthread_attr_setstacksize(&attributes, STACK_SIZE);
+	error = pthread_create(&thread, &attributes, liaise, NULL);
+	pthread_attr_destroy(&attributes);
+	sigprocmask(SIG_SETMASK, &before, NULL);
+	return error == 0;
+}
+
+bool session_start_liaison(void)
+{
+	int saved = errno;
+	bool runs = __atomic_load_n(&started, __ATOMIC_ACQUIRE);
+
+	if (runs)
+		return true;
+	lock_take(&starting);
+	runs = started || start();
+	__atomic_store_n(&started, runs, __ATOMIC_RELEASE);
+	lock_give(&starting);
+	errno = saved;
+	return runs;
+}
