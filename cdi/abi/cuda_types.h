@@ -23,6 +23,7 @@ typedef CUdevice_v1 CUdevice;
 typedef unsigned long long CUmemGenericAllocationHandle_v1;
 typedef CUmemGenericAllocationHandle_v1 CUmemGenericAllocationHandle;
 typedef cuuint64_t CUgraphConditionalHandle;
+typedef uint32_t CUlogicalEndpointId; /* since 13.3 */
 typedef unsigned long long CUtexObject_v1;
 typedef CUtexObject_v1 CUtexObject;
 typedef unsigned long long CUsurfObject_v1;
