@@ -28,6 +28,7 @@ struct card {
 	int mem_fd;  /* -1 unless opened to use its memory */
 	int card_fd; /* for locks that belong to an exported file descriptor */
 	int slot;    /* of this process, -1: none yet */
+	uint64_t next; /* where the next claim looks first */
 	bool writable;
 	char dir[256];
 };
