@@ -64,7 +64,8 @@ struct simcard_slot {
 	uint64_t started;   /* when the slot was taken */
 	uint64_t last_busy; /* end of the last run */
 	char name[16];      /* of the program */
-	uint64_t reserved[12];
+	uint64_t turn_seen; /* when the process, which wants the card, last looked at the turns */
+	uint64_t reserved[11];
 };
 
 /* One stretch of time that a process had the card for itself. */
