@@ -272,9 +272,9 @@ int command_reap(const struct options *o)
 	int n = open_cards(o, CARD_USE, cards);
 
 	for (int i = 0; i < n; i++) {
-		uint64_t frames = card_reap(&cards[i]);
+		uint64_t freed = card_reap(&cards[i]) * SIMCARD_FRAME;
 
-		printf("%s: %" PRIu64 " MiB freed\n", cards[i].page->uuid, frames * SIMCARD_FRAME >> 20);
+		printf("%s: %" PRIu64 " MiB freed\n", cards[i].page->uuid, freed >> 20);
 	}
 	return 0;
 }
