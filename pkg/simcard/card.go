@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"sync"
 	"time"
 	"unsafe"
 
@@ -23,24 +22,11 @@ type Card struct {
 	shared *cardLayout
 	mapped []byte
 	pids   *os.File
-	// reaping keeps goroutines apart: the locks of pids are those of the file.
-	reaping sync.Mutex
-	// writable is whether Reap can work.
-	writable bool
 }
 
-// Open maps the card whose directory path is. Close it after use.
-func Open(path string) (*Card, error) { return open(path, true) }
-
-// OpenReadOnly is Open for whoever only looks: Reap fails.
-func OpenReadOnly(path string) (*Card, error) { return open(path, false) }
-
-func open(path string, writable bool) (c *Card, err error) {
-	flags, protection := os.O_RDONLY, unix.PROT_READ
-	if writable {
-		flags, protection = os.O_RDWR, unix.PROT_READ|unix.PROT_WRITE
-	}
-	file, err := os.OpenFile(filepath.Join(path, cardFile), flags, 0)
+// Open maps the card whose directory path is, to look at it. Close it after use.
+func Open(path string) (c *Card, err error) {
+	file, err := os.OpenFile(filepath.Join(path, cardFile), os.O_RDONLY, 0)
 	if err != nil {
 		return nil, fmt.Errorf("open simulated card: %w", err)
 	}
@@ -52,15 +38,15 @@ func open(path string, writable bool) (c *Card, err error) {
 	if info.Size() != cardSize {
 		return nil, fmt.Errorf("%w: %s has %d bytes, want %d", ErrNotACard, file.Name(), info.Size(), cardSize)
 	}
-	pids, err := os.OpenFile(filepath.Join(path, pidsFile), flags, 0)
+	pids, err := os.OpenFile(filepath.Join(path, pidsFile), os.O_RDONLY, 0)
 	if err != nil {
 		return nil, fmt.Errorf("open simulated card: %w", err)
 	}
-	mapped, err := unix.Mmap(int(file.Fd()), 0, int(cardSize), protection, unix.MAP_SHARED) //nolint:gosec // a descriptor
+	mapped, err := unix.Mmap(int(file.Fd()), 0, int(cardSize), unix.PROT_READ, unix.MAP_SHARED)
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("map simulated card: %w", err), pids.Close())
 	}
-	c = &Card{path: path, mapped: mapped, pids: pids, writable: writable}
+	c = &Card{path: path, mapped: mapped, pids: pids}
 	c.shared = (*cardLayout)(unsafe.Pointer(unsafe.SliceData(mapped))) //nolint:gosec // the mapping is as large as the structure, and page-aligned
 	f := &c.shared.facts
 	if f.magic != magic || f.version != version || int64(f.size) != cardSize {

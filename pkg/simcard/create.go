@@ -100,14 +100,14 @@ func writeSparse(path string, size int64, head []byte) (err error) {
 		return err
 	}
 	// Every user of every container that has the card writes these.
-	return file.Chmod(0o666) //nolint:gosec // see above
+	return file.Chmod(0o666)
 }
 
 // facing is the configuration as the card carries it. The fields are exported
 // for package binary, in the order of factsLayout.
 func facing(c Config) factsOnDisk {
 	f := factsOnDisk{
-		Magic: magic, Version: version, Size: uint32(cardSize), //nolint:gosec // a few MiB
+		Magic: magic, Version: version, Size: uint32(cardSize),
 		MemoryTotal: c.Memory, MemoryDriver: c.DriverMemory, ContextBytes: c.ContextBytes,
 		TimeSlice: uint64(c.TimeSlice), CopyBytesPerSecond: c.CopyBytesPerSecond, //nolint:gosec // positive
 	}
@@ -134,12 +134,12 @@ type factsOnDisk struct {
 }
 
 // compare tells what an existing card has otherwise than wanted.
-func compare(path string, want Config) error {
-	existing, err := OpenReadOnly(path)
+func compare(path string, want Config) (err error) {
+	existing, err := Open(path)
 	if err != nil {
 		return err
 	}
-	defer existing.Close()
+	defer func() { err = errors.Join(err, existing.Close()) }()
 	var differences []string
 	have := existing.Config()
 	differ := func(what string, has, wants any) {

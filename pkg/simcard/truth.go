@@ -158,13 +158,13 @@ type Run struct {
 	Index      uint64
 	Start, End time.Duration
 	Slot       int
-	// What was run, as the simulated driver's engine.h numbers it.
+	// What was run: enum engine_run of the simulated driver's engine.h.
 	What uint32
 }
 
-// Runs gives the runs from the index since on. Of those the card remembers only
-// the last; the first one's Index tells where they begin. A run that is just
-// being written ends the list.
+// Runs gives the runs from the index since on, as far as the card remembers
+// them: the last 65536. Those of one process are in the order of time, those of
+// several need not be. A run that is just being written is left out.
 func (c *Card) Runs(since uint64) []Run {
 	next := atomic.LoadUint64(&c.shared.logNext)
 	first := since
@@ -173,18 +173,21 @@ func (c *Card) Runs(since uint64) []Run {
 	}
 	var runs []Run
 	for i := first; i < next; i++ {
-		l := &c.shared.log[i%logSize]
-		run := Run{i, duration(&l.start), duration(&l.end), int(atomic.LoadUint32(&l.slot)), atomic.LoadUint32(&l.what)}
-		if run.End == 0 || len(runs) > 0 && run.End < runs[len(runs)-1].End {
-			break
+		if run, written := c.run(i); written {
+			runs = append(runs, run)
 		}
-		runs = append(runs, run)
-	}
-	// What was overwritten while it was read is none of these runs any more.
-	if now := atomic.LoadUint64(&c.shared.logNext); now > logSize && len(runs) > 0 {
-		runs = runs[min(max(now-logSize, first)-first, uint64(len(runs))):]
 	}
 	return runs
+}
+
+// run reads one entry of the log. Its last word says which run it is, and is
+// written last.
+func (c *Card) run(i uint64) (Run, bool) {
+	l := &c.shared.log[i%logSize]
+	what := atomic.LoadUint32(&l.what)
+	run := Run{i, duration(&l.start), duration(&l.end), int(atomic.LoadUint32(&l.slot)), what & 0xff}
+	fits := run.What != 0 && uint64(what>>8) == i/logSize&0xffffff
+	return run, fits && atomic.LoadUint32(&l.what) == what
 }
 
 // Audit tells whether the card's books agree with each other: the frames of each

@@ -5,6 +5,7 @@ package simcard
 import (
 	"context"
 	"fmt"
+	"strings"
 	"sync/atomic"
 	"time"
 )
@@ -23,11 +24,12 @@ type Violation struct {
 
 // String names tenant, amounts and processes.
 func (v Violation) String() string {
-	text := fmt.Sprintf("%s holds %d bytes, its limit is %d:", v.Tenant, v.Held, v.Limit)
+	var text strings.Builder
+	fmt.Fprintf(&text, "%s holds %d bytes, its limit is %d:", v.Tenant, v.Held, v.Limit)
 	for _, s := range v.Slots {
-		text += fmt.Sprintf(" slot %d (PID %d, %s) %d", s.Number, s.PID, s.Name, s.Total())
+		fmt.Fprintf(&text, " slot %d (PID %d, %s) %d", s.Number, s.PID, s.Name, s.Total())
 	}
-	return text
+	return text.String()
 }
 
 // Report is what Watch saw.
