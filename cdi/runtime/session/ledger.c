@@ -124,18 +124,12 @@ bool ledger_take(struct session_share *share, enum ledger_column column, uint64_
 {
 	enum outcome outcome;
 
-	if (column == LEDGER_COMMITTED)
-		ledger_begin(share);
 	gate_enter(&share->gate);
 	outcome = attempt(share, column, bytes, false);
 	gate_leave(&share->gate);
 	if (outcome == CONTENDED || outcome == INFLIGHT)
 		outcome = attempt_again(share, column, bytes, outcome);
-	if (outcome == FITS)
-		return true;
-	if (column == LEDGER_COMMITTED)
-		ledger_settle(share, 0);
-	return false;
+	return outcome == FITS;
 }
 
 void ledger_begin(struct session_share *share)
@@ -145,16 +139,21 @@ void ledger_begin(struct session_share *share)
 	gate_leave(&share->gate);
 }
 
-void ledger_settle(struct session_share *share, uint64_t back)
+void ledger_end(struct session_share *share)
 {
 	struct tranche_slot *slot;
 
 	gate_enter(&share->gate);
 	slot = session_slot(share);
-	if (back != 0)
-		__atomic_sub_fetch(&slot->committed, back, __ATOMIC_SEQ_CST);
 	__atomic_add_fetch(&slot->changes, 1, __ATOMIC_SEQ_CST);
 	__atomic_sub_fetch(&slot->inflight, 1, __ATOMIC_SEQ_CST);
+	gate_leave(&share->gate);
+}
+
+void ledger_give(struct session_share *share, uint64_t bytes)
+{
+	gate_enter(&share->gate);
+	__atomic_sub_fetch(&session_slot(share)->committed, bytes, __ATOMIC_SEQ_CST);
 	gate_leave(&share->gate);
 }
 
@@ -173,23 +172,23 @@ void ledger_unreserve(struct session_share *share, uint64_t bytes)
 	gate_leave(&share->gate);
 }
 
+void ledger_doubt(struct session_share *share, uint64_t bytes)
+{
+	struct tranche_slot *slot;
+
+	gate_enter(&share->gate);
+	slot = session_slot(share);
+	__atomic_add_fetch(&share->estimates, bytes, __ATOMIC_RELAXED);
+	/* Readers read committed first, so they see it in one of the two. */
+	__atomic_add_fetch(&slot->reserve, bytes, __ATOMIC_SEQ_CST);
+	__atomic_sub_fetch(&slot->committed, bytes, __ATOMIC_SEQ_CST);
+	gate_leave(&share->gate);
+}
+
 uint64_t ledger_charge(const struct session_share *share)
 {
 	struct sums sums;
 
 	look(share, &sums);
 	return sums.held;
-}
-
-uint64_t ledger_own(struct session_share *share)
-{
-	struct tranche_slot *slot;
-	uint64_t sum;
-
-	gate_enter(&share->gate);
-	slot = session_slot(share);
-	sum = plus(__atomic_load_n(&slot->committed, __ATOMIC_SEQ_CST),
-		   plus(__atomic_load_n(&slot->reserve, __ATOMIC_SEQ_CST), __atomic_load_n(&slot->implicit, __ATOMIC_SEQ_CST)));
-	gate_leave(&share->gate);
-	return sum;
 }

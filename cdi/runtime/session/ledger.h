@@ -14,7 +14,7 @@
  *            otherwise:     pending -= n, inflight -= 1         (the driver is not)
  *   settle:  committed is corrected to what the driver really took,
  *            changes += 1, inflight -= 1
- *   give n:  inflight += 1, (the driver frees,) committed -= n, changes += 1, inflight -= 1
+ *   free n:  inflight += 1, (the driver frees,) committed -= n, changes += 1, inflight -= 1
  *
  * Why the sum of committed, reserve and implicit never passes the limit: all
  * accesses are sequentially consistent. Of two takers one made its pending visible
@@ -51,28 +51,32 @@ enum ledger_column {
 	LEDGER_RESERVE,   /* an estimate, until a measurement replaces it */
 };
 
-/* Takes bytes from the share's room. LEDGER_COMMITTED: on success the slot is
- * in flight until ledger_settle. */
+/* Around each call of the driver that takes or frees memory which is
+ * committed: in between, no measurement takes the one for the other. */
+void ledger_begin(struct session_share *share);
+void ledger_end(struct session_share *share);
+
+/* Takes bytes from the share's room; false: there is not enough. LEDGER_COMMITTED needs
+ * ledger_begin. May wait for others who are about to settle, at most two seconds and
+ * mostly not at all. */
 bool ledger_take(struct session_share *share, enum ledger_column column, uint64_t bytes);
 
-/* Ends what ledger_take or ledger_begin began: committed falls by back (what was
- * taken and not used, or was freed). */
-void ledger_settle(struct session_share *share, uint64_t back);
+/* Gives committed bytes back, after the driver has freed them or did not take
+ * them. Needs ledger_begin. */
+void ledger_give(struct session_share *share, uint64_t bytes);
 
-/* Announces a call of the driver that may free memory. */
-void ledger_begin(struct session_share *share);
-
-/* Adds what the driver holds already and nobody reserved; may pass the limit.
- * Needs ledger_begin. */
+/* Adds to committed what the driver took already and nobody reserved; may pass the
+ * limit. Needs ledger_begin. */
 void ledger_admit(struct session_share *share, uint64_t bytes);
 
 /* Gives an estimate back without a measurement. */
 void ledger_unreserve(struct session_share *share, uint64_t bytes);
 
+/* Turns committed bytes into an estimate, to be settled by a measurement: the driver
+ * may or may not hold them still. Needs ledger_begin. */
+void ledger_doubt(struct session_share *share, uint64_t bytes);
+
 /* What the share's processes hold together, pending not counted. */
 uint64_t ledger_charge(const struct session_share *share);
-
-/* What the slot of this process says: committed, reserve and implicit. */
-uint64_t ledger_own(struct session_share *share);
 
 #endif

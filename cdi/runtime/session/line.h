@@ -64,7 +64,7 @@ void why_set(struct line_why *why, const char *format, ...) __attribute__((forma
 bool line_restore(struct session_share *share, uint64_t patience, bool unless_busy, struct line_why *why);
 
 /* The measurement itself. */
-enum line_result line_measure(struct session_share *share, uint64_t settle, uint64_t deadline, struct tranche_reply *reply);
+enum line_result line_measure(struct session_share *share, enum tranche_op op, uint64_t settle, uint64_t deadline, struct tranche_reply *reply);
 
 /* The role with which the session was opened. */
 enum tranche_role session_role(void);

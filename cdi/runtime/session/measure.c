@@ -7,11 +7,11 @@
 #define NAP_NS 10000000ull
 #define ATTEMPTS 20
 
-enum line_result line_measure(struct session_share *share, uint64_t settle, uint64_t deadline, struct tranche_reply *reply)
+enum line_result line_measure(struct session_share *share, enum tranche_op op, uint64_t settle, uint64_t deadline, struct tranche_reply *reply)
 {
 	struct tranche_request request = {
 		.magic = TRANCHE_MESSAGE_MAGIC,
-		.op = TRANCHE_OP_MEASURE,
+		.op = op,
 		.id = ++share->next_id,
 		.settle = settle,
 	};
@@ -34,48 +34,48 @@ enum line_result line_measure(struct session_share *share, uint64_t settle, uint
 }
 
 /* Has the line; the connection is restored when it ends on the way. */
-static enum line_result measure(struct session_share *share, uint64_t settle, uint64_t deadline, struct tranche_reply *reply)
+static enum session_measured measure(struct session_share *share, enum tranche_op op, uint64_t settle, uint64_t deadline)
 {
+	struct tranche_reply reply = { .status = TRANCHE_OK };
 	struct line_why why;
 
-	for (int tries = 0;; tries++) {
+	for (int tries = 0; now_ns() < deadline; tries++) {
 		enum line_result result;
 
 		if (!line_stands(share)) {
 			line_drop(share);
 			result = line_open(share, TRANCHE_ROLE_AGAIN, deadline, &why);
 			if (result != LINE_OK && result != LINE_MOVED)
-				return result;
+				return SESSION_UNANSWERED;
 		}
-		result = line_measure(share, settle, deadline, reply);
+		result = line_measure(share, op, settle, deadline, &reply);
 		if (result == LINE_OK)
-			return LINE_OK;
-		if (result == LINE_AGAIN) {
-			/* No answer, or an end. Either way nobody may answer this any more. */
+			return SESSION_MEASURED;
+		if (result == LINE_AGAIN || reply.status != TRANCHE_EMEASURE) {
+			/* No answer, an end, or nonsense. Nobody may answer this any more. */
 			line_drop(share);
-		} else if (reply->status != TRANCHE_EMEASURE || tries >= ATTEMPTS) {
-			return result;
-		} else {
-			nap_ns(NAP_NS);
+			continue;
 		}
-		if (now_ns() >= deadline)
-			return LINE_AGAIN;
+		if (tries >= ATTEMPTS)
+			return SESSION_UNMEASURED;
+		nap_ns(NAP_NS);
 	}
+	return SESSION_UNANSWERED;
 }
 
-bool session_measure(struct session_share *share, uint64_t settle, uint64_t *used)
+enum session_measured session_measure(struct session_share *share, uint64_t settle, bool everybody)
 {
 	uint64_t deadline = now_ns() + SESSION_DEADLINE_NS;
-	struct tranche_reply reply = { .used = 0 };
+	enum session_measured result = SESSION_UNANSWERED;
 	int saved = errno;
-	enum line_result result = LINE_AGAIN;
 
 	if (lock_take_until(&share->line, deadline)) {
-		result = measure(share, settle, deadline, &reply);
+		settle += __atomic_exchange_n(&share->owed, 0, __ATOMIC_RELAXED);
+		result = measure(share, everybody ? TRANCHE_OP_MEASURE_ALL : TRANCHE_OP_MEASURE, settle, deadline);
 		lock_give(&share->line);
 	}
-	if (result == LINE_OK && used)
-		*used = reply.used;
+	if (result != SESSION_MEASURED)
+		__atomic_add_fetch(&share->owed, settle, __ATOMIC_RELAXED);
 	errno = saved;
-	return result == LINE_OK;
+	return result;
 }

@@ -18,8 +18,8 @@ struct life {
 static struct life *life;
 static uint32_t opened; /* survives fork */
 static enum tranche_role opened_as;
-static struct session_share shares[SESSION_MAX_SHARES];
-static size_t share_count;
+struct session_share session_shares[SESSION_MAX_SHARES];
+size_t session_share_count;
 
 enum tranche_role session_role(void)
 {
@@ -38,25 +38,15 @@ enum session_state session_state(void)
 	return opened_as == TRANCHE_ROLE_OBSERVER ? SESSION_UNOPENED : SESSION_FORKED;
 }
 
-size_t session_count(void)
-{
-	return share_count;
-}
-
-struct session_share *session_share(size_t i)
-{
-	return &shares[i];
-}
-
 size_t session_find(const char *uuid, struct session_share **found, size_t room)
 {
 	size_t count = 0;
 
-	for (size_t i = 0; i < share_count; i++) {
-		if (strcasecmp(shares[i].uuid, uuid) != 0)
+	for (size_t i = 0; i < session_share_count; i++) {
+		if (strcasecmp(session_shares[i].uuid, uuid) != 0)
 			continue;
 		if (count < room)
-			found[count] = &shares[i];
+			found[count] = &session_shares[i];
 		count++;
 	}
 	return count;
@@ -86,13 +76,13 @@ static struct life *make_life(void)
 /* Lists the shares. False: a line was said. */
 static bool list_shares(void)
 {
-	char path[sizeof(shares[0].key) + 64];
+	char path[sizeof(session_shares[0].key) + 64];
 	struct dirent *entry;
 	DIR *directory = opendir(TRANCHE_SHARES_DIR);
 
-	share_count = 0;
+	session_share_count = 0;
 	while (directory && (entry = readdir(directory))) {
-		struct session_share *share = &shares[share_count];
+		struct session_share *share = &session_shares[session_share_count];
 		size_t length = strlen(entry->d_name);
 
 		if (entry->d_name[0] == '.' || length >= sizeof(share->key))
@@ -100,7 +90,7 @@ static bool list_shares(void)
 		snprintf(path, sizeof(path), TRANCHE_SHARES_DIR "/%s/" TRANCHE_SHARE_FILE, entry->d_name);
 		if (access(path, F_OK) != 0)
 			continue;
-		if (share_count == SESSION_MAX_SHARES) {
+		if (session_share_count == SESSION_MAX_SHARES) {
 			session_say("the container has more than %u shares; CUDA and NVML are refused: ask for fewer", SESSION_MAX_SHARES);
 			closedir(directory);
 			return false;
@@ -110,20 +100,20 @@ static bool list_shares(void)
 		share->fd = -1;
 		share->ledger_fd = -1;
 		share->lost = true;
-		share_count++;
+		session_share_count++;
 	}
 	if (directory)
 		closedir(directory);
-	if (share_count == 0)
+	if (session_share_count == 0)
 		session_say("this container has no share of a card (nothing in " TRANCHE_SHARES_DIR
 			    " has a " TRANCHE_SHARE_FILE "); CUDA and NVML are refused: name the claim in the container's resources");
-	return share_count != 0;
+	return session_share_count != 0;
 }
 
 static void close_all(void)
 {
-	for (size_t i = 0; i < share_count; i++) {
-		struct session_share *share = &shares[i];
+	for (size_t i = 0; i < session_share_count; i++) {
+		struct session_share *share = &session_shares[i];
 
 		line_drop(share);
 		if (fd_is(share->ledger_fd, share->ledger_identity))
@@ -133,7 +123,7 @@ static void close_all(void)
 		if (share->ledger)
 			munmap(share->ledger, sizeof(*share->ledger));
 	}
-	share_count = 0;
+	session_share_count = 0;
 }
 
 static bool open_all(enum tranche_role role)
@@ -141,11 +131,11 @@ static bool open_all(enum tranche_role role)
 	uint64_t deadline = now_ns() + SESSION_DEADLINE_NS;
 	struct line_why why = { .text = "" };
 
-	for (size_t i = 0; i < share_count; i++) {
-		if (line_open(&shares[i], role, deadline, &why) == LINE_OK)
+	for (size_t i = 0; i < session_share_count; i++) {
+		if (line_open(&session_shares[i], role, deadline, &why) == LINE_OK)
 			continue;
 		session_say("share %s: %s; CUDA and NVML are refused: see that tranche-arbiter runs on this node (tranche-node doctor)",
-			    shares[i].key, why.text);
+			    session_shares[i].key, why.text);
 		close_all();
 		return false;
 	}
@@ -207,7 +197,7 @@ bool line_restore(struct session_share *share, uint64_t patience, bool unless_bu
 		stands = result == LINE_OK || result == LINE_MOVED;
 		/* What the old ledger said of contexts and modules is measured anew. */
 		if (result == LINE_MOVED && role == TRANCHE_ROLE_AGAIN)
-			line_measure(share, 0, now_ns() + SESSION_DEADLINE_NS, &reply);
+			line_measure(share, TRANCHE_OP_MEASURE, 0, now_ns() + SESSION_DEADLINE_NS, &reply);
 	}
 	lock_give(&share->line);
 	return stands;

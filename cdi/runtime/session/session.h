@@ -57,8 +57,10 @@ struct session_share {
 	uint64_t next_id;
 	bool lost; /* the connection has ended */
 
-	/* What of the slot's reserve is this process's running calls'. */
+	/* What the slot's reserve should say, and what of it is to be settled by the next
+	 * measurement because an earlier one could not be made. */
 	uint64_t estimates;
+	uint64_t owed;
 };
 
 /* Connects to the arbiter of every share, as TRANCHE_ROLE_PROCESS or
@@ -70,9 +72,19 @@ enum session_state session_open(enum tranche_role role);
 /* One load; never connects. */
 enum session_state session_state(void);
 
-/* The shares of an open session: their number, and the one with number i. */
-size_t session_count(void);
-struct session_share *session_share(size_t i);
+/* The shares of an open session. They never become fewer. */
+extern struct session_share session_shares[SESSION_MAX_SHARES] __attribute__((visibility("hidden")));
+extern size_t session_share_count __attribute__((visibility("hidden")));
+
+static inline size_t session_count(void)
+{
+	return __atomic_load_n(&session_share_count, __ATOMIC_ACQUIRE);
+}
+
+static inline struct session_share *session_share(size_t i)
+{
+	return &session_shares[i];
+}
 
 /* The shares of the card with this UUID ("GPU-...", letters of either case),
  * at most room of them into found; returns how many there are. */
@@ -84,21 +96,27 @@ size_t session_find(const char *uuid, struct session_share **found, size_t room)
  * where the connection stands. */
 bool session_restore(struct session_share *share, uint64_t patience);
 
+enum session_measured {
+	SESSION_MEASURED,
+	SESSION_UNMEASURED, /* not now: the card is too busy, or does not say */
+	SESSION_UNANSWERED, /* no arbiter */
+};
+
 /* Asks the arbiter to measure what the card holds for this process, and to take
- * settle from the slot's reserve. True: done, and *used (may be NULL) is what
- * the card holds. False: no answer, or the card cannot be measured; what was to
- * be settled stays in reserve. */
-bool session_measure(struct session_share *share, uint64_t settle, uint64_t *used);
+ * settle from the slot's reserve. With everybody: measures all processes on the
+ * card first. Where that cannot be done, what was to be settled stays in
+ * reserve, and the next measurement settles it too. */
+enum session_measured session_measure(struct session_share *share, uint64_t settle, bool everybody);
 
 /* Starts the thread that notices the end of connections and attaches again,
  * once. False where the system refuses a thread. */
 bool session_start_liaison(void);
 
-/* True while no arbiter has been reachable for SESSION_DEADLINE_NS. */
+/* Not 0 while no arbiter has been reachable for SESSION_DEADLINE_NS. */
+extern uint32_t session_closed_word __attribute__((visibility("hidden")));
+
 static inline bool session_closed(void)
 {
-	extern uint32_t session_closed_word __attribute__((visibility("hidden")));
-
 	return __atomic_load_n(&session_closed_word, __ATOMIC_RELAXED) != 0;
 }
 
