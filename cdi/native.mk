@@ -49,15 +49,36 @@ $(NATIVE)/sim/libnvidia-ml-real.so.1: $(SIM_NVML) $(NATIVE_HEADERS) cdi/simdrive
 # Where containers have the libraries that the runtime stands in front of.
 REAL_DIR := /run/tranche/driver
 
-$(NATIVE)/runtime/libcuda.so.1: $(RUNTIME_CUDA) $(NATIVE_HEADERS) cdi/runtime/libcuda.map $(STUBS)/libcuda-real.so.1 cdi/native.mk
+# The runtime enters containers whose glibc is older than this machine's, 2.17 or newer. What
+# later versions moved to libc.so.6 is asked of the library that had it then: newer
+# ones still answer there, because all that was ever linked asks so. These stubs
+# have the functions under the version of then; add to the list what `make check-abi` names.
+OLD_libdl.so.2 := dladdr dlclose dlerror dlopen dlsym
+OLD_libpthread.so.0 := pthread_attr_setdetachstate pthread_attr_setstacksize pthread_create pthread_detach pthread_getspecific \
+	pthread_join pthread_key_create pthread_key_delete pthread_kill pthread_mutex_trylock pthread_once pthread_rwlock_rdlock \
+	pthread_rwlock_tryrdlock pthread_rwlock_trywrlock pthread_rwlock_unlock pthread_rwlock_wrlock pthread_setspecific \
+	pthread_sigmask pthread_yield
+OLD_LIBRARIES := $(STUBS)/libdl.so.2 $(STUBS)/libpthread.so.0
+$(OLD_LIBRARIES): $(STUBS)/%: cdi/native.mk
 	@mkdir -p $(@D)
-	$(NATIVE_CC) -shared -fvisibility=hidden -Icdi/runtime -Wl,-soname,libcuda.so.1 -Wl,-Bsymbolic -Wl,--version-script,cdi/runtime/libcuda.map \
-		-Wl,--enable-new-dtags,-rpath,$(REAL_DIR) $(RUNTIME_CUDA) -Wl,--no-as-needed $(STUBS)/libcuda-real.so.1 -o $@
+	echo 'GLIBC_2.2.5 { *; };' >$@.map
+	printf 'void %s(void) {}\n' $(OLD_$*) | $(CC) -shared -nostdlib -fno-builtin -x c - -Wl,-soname,$* -Wl,--version-script,$@.map -o $@
 
-$(NATIVE)/runtime/libnvidia-ml.so.1: $(RUNTIME_NVML) $(NATIVE_HEADERS) cdi/runtime/libnvidia-ml.map $(STUBS)/libnvidia-ml-real.so.1 cdi/native.mk
+# No start files: nothing is to run when the library is loaded or unloaded. Sanitizers
+# come with newer needs of their own.
+RUNTIME_LINK_release = -nostartfiles -Wl,--as-needed $(OLD_LIBRARIES)
+RUNTIME_LINK = -shared -fvisibility=hidden -Icdi/runtime -Wl,-Bsymbolic -Wl,-z,defs -Wl,-z,relro -Wl,-z,now \
+	-Wl,--enable-new-dtags,-rpath,$(REAL_DIR)
+
+$(NATIVE)/runtime/libcuda.so.1: $(RUNTIME_CUDA) $(NATIVE_HEADERS) cdi/runtime/libcuda.map $(STUBS)/libcuda-real.so.1 $(OLD_LIBRARIES) cdi/native.mk
 	@mkdir -p $(@D)
-	$(NATIVE_CC) -shared -fvisibility=hidden -Icdi/runtime -Wl,-soname,libnvidia-ml.so.1 -Wl,-Bsymbolic -Wl,--version-script,cdi/runtime/libnvidia-ml.map \
-		-Wl,--enable-new-dtags,-rpath,$(REAL_DIR) $(RUNTIME_NVML) -Wl,--no-as-needed $(STUBS)/libnvidia-ml-real.so.1 -o $@
+	$(NATIVE_CC) $(RUNTIME_LINK) -Wl,-soname,libcuda.so.1 -Wl,--version-script,cdi/runtime/libcuda.map $(RUNTIME_CUDA) \
+		-Wl,--no-as-needed $(STUBS)/libcuda-real.so.1 $(RUNTIME_LINK_$(FLAVOUR)) -o $@
+
+$(NATIVE)/runtime/libnvidia-ml.so.1: $(RUNTIME_NVML) $(NATIVE_HEADERS) cdi/runtime/libnvidia-ml.map $(STUBS)/libnvidia-ml-real.so.1 $(OLD_LIBRARIES) cdi/native.mk
+	@mkdir -p $(@D)
+	$(NATIVE_CC) $(RUNTIME_LINK) -Wl,-soname,libnvidia-ml.so.1 -Wl,--version-script,cdi/runtime/libnvidia-ml.map $(RUNTIME_NVML) \
+		-Wl,--no-as-needed $(STUBS)/libnvidia-ml-real.so.1 $(RUNTIME_LINK_$(FLAVOUR)) -o $@
 
 $(NATIVE)/bin/tranche-simcard: $(wildcard cdi/simdriver/tool/*.c) $(SIM_COMMON) $(NATIVE_HEADERS) cdi/native.mk
 	@mkdir -p $(@D)
