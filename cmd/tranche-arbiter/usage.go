@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+
+	"github.com/tranche-dra/tranche/pkg/arbiter"
+	"github.com/tranche-dra/tranche/pkg/card"
+	"github.com/tranche-dra/tranche/pkg/card/nvml"
+	"github.com/tranche-dra/tranche/pkg/simcard"
+)
+
+// newCards reads NVIDIA cards. Nothing is loaded before a card is read.
+func newCards(c config) *nvml.Source {
+	options := nvml.Options{DriverRoot: c.driverRootMount}
+	if c.nvmlLibrary != "" {
+		options.Open = nvml.OpenerOf(c.nvmlLibrary)
+	}
+	return nvml.New(options)
+}
+
+// simulatedCards reads the truth of simulated cards.
+type simulatedCards struct {
+	dir string
+
+	mu   sync.Mutex
+	open map[card.UUID]openCard // guarded by mu
+}
+
+// openCard stays open; a card that was made anew is another file.
+type openCard struct {
+	*simcard.Card
+	file os.FileInfo
+}
+
+var (
+	_ arbiter.Usage        = (*simulatedCards)(nil)
+	_ arbiter.ContextSizes = (*simulatedCards)(nil)
+)
+
+func newSimulatedCards(dir string) *simulatedCards {
+	return &simulatedCards{dir: dir, open: map[card.UUID]openCard{}}
+}
+
+// Processes implements arbiter.Usage.
+func (s *simulatedCards) Processes(_ context.Context, id card.UUID) ([]card.ProcessMemory, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	c, err := s.card(id)
+	if err != nil {
+		return nil, err
+	}
+	truth, err := c.Truth()
+	if err != nil {
+		return nil, err
+	}
+	var processes []card.ProcessMemory
+	for _, slot := range truth.Slots {
+		if slot.Alive && slot.PID > 0 {
+			processes = append(processes, card.ProcessMemory{PID: slot.PID, Bytes: slot.Total()})
+		}
+	}
+	return processes, nil
+}
+
+// ContextBytes implements arbiter.ContextSizes.
+func (s *simulatedCards) ContextBytes(id card.UUID) (uint64, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	c, err := s.card(id)
+	if err != nil {
+		return 0, err
+	}
+	return c.Config().ContextBytes, nil
+}
+
+// card gives the open card. The caller has mu.
+func (s *simulatedCards) card(id card.UUID) (*simcard.Card, error) {
+	path := simcard.Path(s.dir, id)
+	file, err := os.Stat(path)
+	if err != nil {
+		return nil, fmt.Errorf("find simulated card: %w", err)
+	}
+	known, ok := s.open[id]
+	if ok && os.SameFile(known.file, file) {
+		return known.Card, nil
+	}
+	if ok {
+		delete(s.open, id)
+		err = known.Close()
+	}
+	opened, openErr := simcard.Open(path)
+	if err := errors.Join(err, openErr); err != nil {
+		return nil, err
+	}
+	s.open[id] = openCard{opened, file}
+	return opened, nil
+}
+
+// close lets go of all cards.
+func (s *simulatedCards) close() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var err error
+	for id, c := range s.open {
+		err = errors.Join(err, c.Close())
+		delete(s.open, id)
+	}
+	return err
+}

@@ -1,0 +1,292 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package arbiter_test
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"k8s.io/klog/v2/ktesting"
+
+	"github.com/tranche-dra/tranche/cdi"
+	"github.com/tranche-dra/tranche/pkg/arbiter"
+	"github.com/tranche-dra/tranche/pkg/card"
+	"github.com/tranche-dra/tranche/pkg/durable"
+	"github.com/tranche-dra/tranche/pkg/share"
+	"github.com/tranche-dra/tranche/pkg/wire"
+	"github.com/tranche-dra/tranche/tests/fixture"
+	"github.com/tranche-dra/tranche/tests/wireclient"
+)
+
+const (
+	patient = 30 * time.Second // a bound for tests that would hang, never a measure
+	mib     = 1 << 20
+	// contextBytes is what a context takes on cards that do not say.
+	contextBytes = 512 * mib
+)
+
+func TestMain(m *testing.M) {
+	if len(os.Args) > 1 && os.Args[1] == helperArgument {
+		helperMain()
+		return
+	}
+	os.Exit(m.Run())
+}
+
+// usage is what the processes of cards hold, as a test says.
+type usage struct {
+	mu    sync.Mutex
+	held  map[card.UUID]map[int]uint64
+	err   error
+	reads int
+	// before is called before every reading, without the lock.
+	before func()
+}
+
+func (u *usage) Processes(_ context.Context, id card.UUID) ([]card.ProcessMemory, error) {
+	u.mu.Lock()
+	before := u.before
+	u.mu.Unlock()
+	if before != nil {
+		before()
+	}
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.reads++
+	var processes []card.ProcessMemory
+	for pid, bytes := range u.held[id] {
+		processes = append(processes, card.ProcessMemory{PID: pid, Bytes: bytes})
+	}
+	return processes, u.err
+}
+
+// set says what a process holds of the first card.
+func (u *usage) set(pid int, bytes uint64) { u.setOn(fixture.Card(0).UUID, pid, bytes) }
+
+func (u *usage) setOn(id card.UUID, pid int, bytes uint64) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.held == nil {
+		u.held = map[card.UUID]map[int]uint64{}
+	}
+	if u.held[id] == nil {
+		u.held[id] = map[int]uint64{}
+	}
+	if u.held[id][pid] = bytes; bytes == 0 {
+		delete(u.held[id], pid)
+	}
+}
+
+func (u *usage) fail(err error) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.err = err
+}
+
+func (u *usage) intervene(before func()) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.before = before
+}
+
+// told collects events.
+type told struct {
+	mu     sync.Mutex
+	events []string
+}
+
+func (e *told) Claim(claim share.Claim, reason, message string) {
+	e.add(claim.String() + " " + reason + ": " + message)
+}
+func (e *told) Node(reason, message string) { e.add("node " + reason + ": " + message) }
+
+func (e *told) add(event string) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.events = append(e.events, event)
+}
+
+func (e *told) all() []string {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return append([]string(nil), e.events...)
+}
+
+// node is a machine with an arbiter, or without one.
+type node struct {
+	shares, run string
+	usage       *usage
+	events      *told
+	dirs        cdi.Dirs
+	configure   func(*arbiter.Config)
+}
+
+func newNode(t *testing.T) *node {
+	t.Helper()
+	root := t.TempDir()
+	n := &node{shares: filepath.Join(root, "shares"), run: filepath.Join(root, "run"), usage: &usage{}, events: &told{}}
+	n.dirs = cdi.NewDirs(n.shares, durable.Files{})
+	require.NoError(t, os.MkdirAll(n.shares, 0o750))
+	return n
+}
+
+// running is an arbiter that runs.
+type running struct {
+	*arbiter.Arbiter
+	stop func()
+}
+
+func (n *node) start(t *testing.T) *running {
+	t.Helper()
+	config := arbiter.Config{SharesDir: n.shares, RunDir: n.run, ContextEstimate: contextBytes, Rescan: time.Hour}
+	if n.configure != nil {
+		n.configure(&config)
+	}
+	a := arbiter.New(config, arbiter.Dependencies{Cards: n.usage, SimulatedCards: n.usage, Events: n.events, Recorder: nop{}})
+	_, ctx := ktesting.NewTestContext(t)
+	ctx, cancel := context.WithCancel(ctx)
+	done := make(chan error, 1)
+	go func() { done <- a.Run(ctx) }()
+	stop := sync.OnceFunc(func() {
+		cancel()
+		require.NoError(t, <-done)
+	})
+	t.Cleanup(stop)
+	require.Eventually(t, func() bool { return a.Ready() == nil }, patient, time.Millisecond)
+	return &running{a, stop}
+}
+
+type nop struct{}
+
+func (nop) Reaped(time.Duration) {}
+
+// some is a share of the first card; changes may make it another.
+func some(claim string, memory card.MiB, changes ...func(*share.Share)) share.Share {
+	c := fixture.Card(0)
+	s := share.Share{
+		ID: share.ID{
+			Claim:   share.Claim{UID: "00000000-0000-0000-0000-" + fmt.Sprintf("%012x", []byte(claim)), Namespace: "team-a", Name: claim},
+			Request: "gpu", Pool: fixture.Pool, Device: c.DeviceName(), ShareID: "s",
+		},
+		Card: c.UUID, Limits: share.Limits{Cores: 30, Memory: memory}, Policy: share.Fixed, Class: share.NoClass, BurstCeiling: 100,
+	}
+	for _, change := range changes {
+		change(&s)
+	}
+	return s
+}
+
+// prepare writes the share's directory and tells where it is.
+func (n *node) prepare(t *testing.T, s share.Share) string {
+	t.Helper()
+	c := fixture.Card(0)
+	c.UUID = s.Card
+	data, err := cdi.ShareFile(s, c)
+	require.NoError(t, err)
+	_, err = n.dirs.Write(s.Key(), data)
+	require.NoError(t, err)
+	return n.dirs.Path(s.Key())
+}
+
+// served is prepare, and waits for the arbiter.
+func (n *node) served(t *testing.T, s share.Share) string {
+	t.Helper()
+	dir := n.prepare(t, s)
+	ctx, cancel := context.WithTimeout(t.Context(), patient)
+	defer cancel()
+	require.NoError(t, wireclient.Wait(ctx, dir))
+	return dir
+}
+
+func attach(t *testing.T, dir string) *wireclient.Client {
+	t.Helper()
+	return connect(t, dir, wireclient.Hello(wire.RoleProcess))
+}
+
+func connect(t *testing.T, dir string, hello wire.Hello) *wireclient.Client {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patient)
+	defer cancel()
+	c, err := wireclient.Connect(ctx, dir, hello)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = c.Close() })
+	return c
+}
+
+func eventually(t *testing.T, condition func() bool, what string, args ...any) {
+	t.Helper()
+	require.Eventually(t, condition, patient, time.Millisecond, append([]any{what}, args...)...)
+}
+
+// helper is another process that uses a share.
+type helper struct {
+	*exec.Cmd
+	in  io.WriteCloser
+	out *bufio.Scanner
+}
+
+const helperArgument = "act-as-helper"
+
+func startHelper(t *testing.T) *helper {
+	t.Helper()
+	program, err := os.Executable()
+	require.NoError(t, err)
+	h := &helper{Cmd: exec.CommandContext(t.Context(), program, helperArgument)}
+	h.Stderr = os.Stderr
+	h.in, err = h.StdinPipe()
+	require.NoError(t, err)
+	out, err := h.StdoutPipe()
+	require.NoError(t, err)
+	h.out = bufio.NewScanner(out)
+	require.NoError(t, h.Start())
+	t.Cleanup(func() { h.end() })
+	return h
+}
+
+// end kills the process and waits for it.
+func (h *helper) end() {
+	_ = h.Process.Kill()
+	_ = h.Wait()
+}
+
+// ask gives the helper a command and returns its answer.
+func (h *helper) ask(t *testing.T, words ...any) string {
+	t.Helper()
+	h.tell(t, words...)
+	require.True(t, h.out.Scan(), "no answer to %v", words)
+	return h.out.Text()
+}
+
+func (h *helper) tell(t *testing.T, words ...any) {
+	t.Helper()
+	_, err := fmt.Fprintln(h.in, words...)
+	require.NoError(t, err)
+}
+
+func (h *helper) pid() int { return h.Process.Pid }
+
+func exists(path string) bool {
+	_, err := os.Lstat(path)
+	return !errors.Is(err, fs.ErrNotExist)
+}
+
+func contains(events []string, text string) bool {
+	for _, e := range events {
+		if strings.Contains(e, text) {
+			return true
+		}
+	}
+	return false
+}

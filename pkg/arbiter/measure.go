@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package arbiter
+
+import (
+	"context"
+	"time"
+
+	"k8s.io/klog/v2"
+
+	"github.com/tranche-dra/tranche/pkg/wire"
+)
+
+const (
+	// measureLimit is how long a card may take to be read.
+	measureLimit = time.Second
+	// quietLimit is how long a measurement waits for a moment in which the
+	// process changes nothing.
+	quietLimit = 20 * time.Millisecond
+	// reapLimit is how long a card may take to be read before the slot of a
+	// process that has ended is freed all the same.
+	reapLimit = 20 * time.Millisecond
+)
+
+// measure sets what the card holds for the process besides what it asked for,
+// and takes settle from its reserve. A process that does not hold still is
+// charged with the estimate, until the watchdog finds a quiet moment. A request
+// of a connection that is not the attachment's any more changes nothing.
+func (s *served) measure(from *connection, a *attachment, settle uint64) (used, implicit uint64, status wire.Status) {
+	c := s.card
+	ctx, cancel := context.WithTimeout(s.ctx, measureLimit)
+	defer cancel()
+	for began := time.Now(); ; pause(ctx, time.Millisecond) {
+		c.mu.Lock()
+		before := c.states(a.pid)
+		c.mu.Unlock()
+		reading, err := c.meter.read(ctx)
+		if err != nil {
+			klog.FromContext(s.ctx).V(2).Info("Cannot measure a process", "share", s.key, "pid", a.pid, "reason", err.Error())
+			return 0, 0, wire.EMeasure
+		}
+		used = reading[a.pid]
+		c.mu.Lock()
+		if a.removed || s.ended || a.conn != from {
+			c.mu.Unlock()
+			return 0, 0, wire.EEnded
+		}
+		still := quiet(before, c.states(a.pid))
+		if still {
+			s.learn(a, used)
+			c.explain(a, used)
+		} else if time.Since(began) > quietLimit {
+			a.setImplicit(wire.Add(a.words().Implicit.Load(), min(settle, a.words().Reserve.Load())))
+			still = true
+		}
+		if still {
+			a.settle(settle)
+			implicit = a.words().Implicit.Load()
+			c.mu.Unlock()
+			return used, implicit, wire.OK
+		}
+		c.mu.Unlock()
+	}
+}
+
+// raiseOthers charges all processes but one with what the card holds for them,
+// where they are charged with less. It comes before that one's charge falls: of
+// memory that a process has exported, the card goes on to hold what others have
+// imported. Amounts are never lowered here; the watchdog does that.
+func (c *hostedCard) raiseOthers(ctx context.Context, but int, limit time.Duration) {
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	for began := time.Now(); ; pause(ctx, time.Millisecond) {
+		before := c.look(but)
+		if len(before) == 0 {
+			return
+		}
+		reading, err := c.meter.read(ctx)
+		if err != nil {
+			klog.FromContext(ctx).V(2).Info("Cannot measure the processes of a card", "card", c.id, "reason", err.Error())
+			return
+		}
+		if c.raiseAll(before, reading, time.Since(began) > quietLimit/2) {
+			return
+		}
+	}
+}
+
+// seen is a process at the moment before a reading.
+type seen struct {
+	states    []state
+	committed uint64
+}
+
+// look notes what all processes but one have asked for.
+func (c *hostedCard) look(but int) map[int]seen {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	all := make(map[int]seen, len(c.byPID))
+	for pid := range c.byPID {
+		if pid != but {
+			all[pid] = seen{c.states(pid), c.committed(pid)}
+		}
+	}
+	return all
+}
+
+// raiseAll charges processes with what a reading says, and tells whether that is
+// final. Of one that was busy during the reading it is known only when it is
+// taken for what it had asked for at most.
+func (c *hostedCard) raiseAll(before map[int]seen, reading map[int]uint64, last bool) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	final := true
+	for pid, was := range before {
+		unexplained := less(reading[pid], max(was.committed, c.committed(pid)))
+		switch {
+		case unexplained == 0:
+		case last || quiet(was.states, c.states(pid)):
+			c.raise(pid, unexplained)
+		case unexplained > c.implicit(pid):
+			final = false
+		}
+	}
+	return final
+}
+
+// implicit is what a process is charged with besides what it asked for. The
+// caller has mu.
+func (c *hostedCard) implicit(pid int) uint64 {
+	sum := uint64(0)
+	for _, a := range c.of(pid) {
+		sum = wire.Add(sum, a.words().Implicit.Load())
+	}
+	return sum
+}

@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package arbiter
+
+import (
+	"context"
+	"time"
+
+	"k8s.io/klog/v2"
+
+	"github.com/tranche-dra/tranche/pkg/wire"
+)
+
+// returnLimit is how long new processes wait for those that an earlier arbiter
+// knew: without them it is not known what the share holds, and they look at no
+// more slots than there were when they last heard of it.
+const returnLimit = 2 * time.Second
+
+// remember takes those that an earlier arbiter served and that still live for
+// missing. The caller has card.mu.
+func (s *served) remember() {
+	for _, n := range s.roster.all() {
+		p, err := findProcess(n.pid)
+		if err == nil && p.started != n.started {
+			_ = p.pidfd.Close()
+			err = errPeerGone
+		}
+		if err != nil {
+			s.roster.leave(n.slot)
+			continue
+		}
+		a := &attachment{share: s, slot: n.slot, nonce: n.nonce, process: p, missing: true, measured: true}
+		s.attached[n.slot] = a
+		s.missing++
+		s.card.add(a)
+		s.follow(a)
+	}
+	s.countSlots()
+	if s.missing == 0 {
+		close(s.settled)
+		return
+	}
+	klog.FromContext(s.ctx).Info("Waiting for the processes of an earlier arbiter", "share", s.key, "processes", s.missing)
+	s.work.Go(s.awaitReturn)
+}
+
+// returned notes that one less is missing. The caller has card.mu.
+func (s *served) returned() {
+	if s.missing--; s.missing == 0 {
+		select {
+		case <-s.settled:
+		default:
+			close(s.settled)
+		}
+	}
+}
+
+// awaitReturn ends the waiting: who has not come back by then keeps its slot,
+// with what the card holds for it where its ledger is not known.
+func (s *served) awaitReturn() {
+	limit := time.NewTimer(returnLimit)
+	defer limit.Stop()
+	select {
+	case <-s.ctx.Done():
+		return
+	case <-s.settled:
+		return
+	case <-limit.C:
+	}
+	ctx, cancel := context.WithTimeout(s.ctx, measureLimit)
+	defer cancel()
+	used, err := s.card.meter.read(ctx)
+	if err != nil {
+		klog.FromContext(s.ctx).Error(err, "Cannot measure processes that did not come back: nothing more is allocated until they have", "share", s.key)
+	}
+	s.card.mu.Lock()
+	defer s.card.mu.Unlock()
+	if s.ended || s.missing == 0 {
+		return
+	}
+	klog.FromContext(s.ctx).Info("Processes of an earlier arbiter did not come back", "share", s.key, "processes", s.missing)
+	if s.ledger == nil {
+		if err := s.moveAll(); err != nil {
+			klog.FromContext(s.ctx).Error(err, "New processes are refused", "share", s.key)
+			return
+		}
+	}
+	for _, a := range s.attached {
+		switch {
+		case a == nil || !a.missing || !a.foreign:
+		case err != nil:
+			a.setImplicit(limitOf(s.document))
+		default:
+			a.setImplicit(used[a.pid])
+		}
+	}
+	select {
+	case <-s.settled:
+	default:
+		close(s.settled)
+	}
+}
+
+// moveAll makes a new ledger in which the missing have their slots. What they
+// hold is not known until they come back and say so, or it is measured. The
+// caller has card.mu.
+func (s *served) moveAll() error {
+	if err := s.haveLedger(); err != nil {
+		return err
+	}
+	for _, a := range s.attached {
+		if a == nil {
+			continue
+		}
+		a.foreign = true
+		w := a.words()
+		w.Clear()
+		w.HostPID.Store(int32(a.pid)) //nolint:gosec // PIDs are below 2^22
+		w.Attached.Store(a.nonce)
+	}
+	return nil
+}
+
+// adopt takes the ledger of an earlier arbiter over, whose descriptor it owns
+// then. Slots without a living process are cleared. The caller has card.mu.
+func (s *served) adopt(fd int) error {
+	ledger, err := adoptLedger(fd, s.roster.ledger())
+	if err != nil {
+		return err
+	}
+	s.ledger = ledger
+	for slot := range s.attached {
+		if s.attached[slot] == nil {
+			ledger.words.Slot[slot].Clear()
+		}
+	}
+	s.countSlots()
+	return nil
+}
+
+// comeBack finds the attachment that a process names, if it is its own. The
+// caller has card.mu.
+func (s *served) comeBack(p process, hello wire.Hello) (*attachment, bool) {
+	if hello.Slot >= wire.MaxSlots {
+		return nil, false
+	}
+	a := s.attached[hello.Slot]
+	return a, a != nil && hello.Nonce != 0 && a.nonce == hello.Nonce && a.same(p)
+}

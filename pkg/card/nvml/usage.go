@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nvml
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+
+	gonvml "github.com/NVIDIA/go-nvml/pkg/nvml"
+
+	"github.com/tranche-dra/tranche/pkg/card"
+)
+
+// OpenerOf opens NVML in that file, for Options.Open. A process can use one
+// library only: the first that was loaded serves every Source.
+func OpenerOf(path string) func() gonvml.Interface {
+	return func() gonvml.Interface { return gonvml.New(gonvml.WithLibraryPath(path)) }
+}
+
+// bytesUnknown is what the driver says where it does not know, as under Windows'
+// driver model: NVML_VALUE_NOT_AVAILABLE.
+const bytesUnknown = ^uint64(0)
+
+// Processes tells what processes hold of a card. Their numbers are those of the
+// host where this process is in the host's PID namespace; elsewhere the driver
+// leaves out those that it cannot name. The error wraps ErrUnavailable, also
+// where the driver does not know how much some process holds.
+func (s *Source) Processes(ctx context.Context, id card.UUID) ([]card.ProcessMemory, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, fmt.Errorf("read processes of card %s: %w", id, err)
+	}
+	var processes []card.ProcessMemory
+	generation, err := s.call(func(lib gonvml.Interface) (err error) {
+		processes, err = processesOf(lib, id)
+		return err
+	})
+	if err != nil {
+		// The next call starts NVML anew: a card may have been reset.
+		s.end(generation)
+		return nil, fmt.Errorf("read processes of card %s: %w", id, err)
+	}
+	return processes, nil
+}
+
+// processesOf lists those that compute and those that draw; who does both is in
+// either list, with all that it holds.
+func processesOf(lib gonvml.Interface, id card.UUID) ([]card.ProcessMemory, error) {
+	device, ret := lib.DeviceGetHandleByUUID(string(id))
+	if ret != gonvml.SUCCESS {
+		return nil, fmt.Errorf("find card: %w: %w", ErrUnavailable, ret)
+	}
+	computing, ret := device.GetComputeRunningProcesses()
+	if ret != gonvml.SUCCESS {
+		return nil, fmt.Errorf("list processes: %w: %w", ErrUnavailable, ret)
+	}
+	drawing, ret := device.GetGraphicsRunningProcesses()
+	if ret != gonvml.SUCCESS && ret != gonvml.ERROR_NOT_SUPPORTED {
+		return nil, fmt.Errorf("list processes with graphics: %w: %w", ErrUnavailable, ret)
+	}
+	held := map[int]uint64{}
+	for _, p := range slices.Concat(computing, drawing) {
+		if p.UsedGpuMemory == bytesUnknown {
+			return nil, fmt.Errorf("list processes: %w: the driver does not say what process %d holds", ErrUnavailable, p.Pid)
+		}
+		held[int(p.Pid)] = max(held[int(p.Pid)], p.UsedGpuMemory)
+	}
+	processes := make([]card.ProcessMemory, 0, len(held))
+	for pid, bytes := range held {
+		processes = append(processes, card.ProcessMemory{PID: pid, Bytes: bytes})
+	}
+	slices.SortFunc(processes, func(a, b card.ProcessMemory) int { return cmp.Compare(a.PID, b.PID) })
+	return processes, nil
+}

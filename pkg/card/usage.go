@@ -1,0 +1,11 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package card
+
+// ProcessMemory is what one process holds of a card.
+type ProcessMemory struct {
+	// PID is its number in the PID namespace of the process that asked.
+	PID int
+	// Bytes of the card's memory.
+	Bytes uint64
+}

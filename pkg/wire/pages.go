@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package wire
+
+import (
+	"fmt"
+	"sync/atomic"
+	"unsafe"
+)
+
+// ContractVersion is the version of the pages and of the protocol.
+const ContractVersion = 1
+
+// Places in a container.
+const (
+	SharesDir  = "/run/tranche"
+	ShareFile  = "share.json"
+	SocketName = "arbiter.sock"
+)
+
+const (
+	// PageSize in bytes is the size of the pages grant and demand.
+	PageSize = 4096
+	// MaxSlots is how many slots a ledger has.
+	MaxSlots = 1024
+	// NoLimit as a memory limit says that there is none.
+	NoLimit = ^uint64(0)
+)
+
+// What the first word of each page is.
+const (
+	GrantMagic  uint64 = 0x31544e4152474354
+	LedgerMagic uint64 = 0x31474444454c4354
+	DemandMagic uint64 = 0x31444e4d44454354
+)
+
+// Bits of Grant.Flags.
+const (
+	// GrantEnded: the share is gone, nothing more may be allocated.
+	GrantEnded uint32 = 1 << 0
+	// GrantWithheld: the watchdog stopped the share.
+	GrantWithheld uint32 = 1 << 1
+)
+
+// Grant is what a share may do. One page a share, which only the arbiter writes.
+type Grant struct {
+	Magic   uint64
+	Version uint32
+	Flags   atomic.Uint32
+	// MemoryLimit of the share in bytes, or NoLimit.
+	MemoryLimit atomic.Uint64
+	// ContextEstimate in bytes is what one context is expected to take.
+	ContextEstimate atomic.Uint64
+	// SlotsUsed: slots with a number at or above this one are all zero.
+	SlotsUsed atomic.Uint32
+	_         uint32
+	_         [24]byte
+	// CardUUID is terminated by a zero.
+	CardUUID [64]byte
+}
+
+// Slot is what one process holds of a share. All amounts are bytes.
+type Slot struct {
+	Pending   atomic.Uint64
+	Committed atomic.Uint64
+	Reserve   atomic.Uint64
+	// Implicit is the only amount that the arbiter sets.
+	Implicit atomic.Uint64
+	Inflight atomic.Uint32
+	Changes  atomic.Uint32
+	HostPID  atomic.Int32
+	NSPID    atomic.Int32
+	// Attached is the nonce of the attachment, zero where the slot is free.
+	Attached atomic.Uint64
+	reserved atomic.Uint64
+}
+
+// Clear frees the slot. Attached goes last: a slot that is free is zero.
+func (s *Slot) Clear() {
+	s.Pending.Store(0)
+	s.Committed.Store(0)
+	s.Reserve.Store(0)
+	s.Implicit.Store(0)
+	s.Inflight.Store(0)
+	s.Changes.Store(0)
+	s.HostPID.Store(0)
+	s.NSPID.Store(0)
+	s.reserved.Store(0)
+	s.Attached.Store(0)
+}
+
+// Ledger is what the processes of a share hold together. They all can write it.
+type Ledger struct {
+	Magic   uint64
+	Version uint32
+	Slots   uint32
+	// SlotsUsed is as the grant's; the greater of the two counts.
+	SlotsUsed atomic.Uint32
+	_         [PageSize - 20]byte
+	Slot      [MaxSlots]Slot
+}
+
+// Charge is what the slots below used hold together, in bytes; NoLimit where
+// that is more than a number can say, which only a forged ledger does.
+func (l *Ledger) Charge(used uint32) uint64 {
+	sum := uint64(0)
+	for i := range min(used, MaxSlots) {
+		s := &l.Slot[i]
+		// In the order in which amounts wander: nothing is missed.
+		for _, n := range [...]uint64{s.Pending.Load(), s.Committed.Load(), s.Reserve.Load(), s.Implicit.Load()} {
+			sum = Add(sum, n)
+		}
+	}
+	return sum
+}
+
+// Add is a + b, or NoLimit where that has no room.
+func Add(a, b uint64) uint64 {
+	if a > NoLimit-b {
+		return NoLimit
+	}
+	return a + b
+}
+
+// Demand is what one attachment would like to have; nothing yet.
+type Demand struct {
+	Magic   uint64
+	Version uint32
+	_       uint32
+	_       [PageSize - 16]byte
+}
+
+// Sizes of the memory that pages are in.
+const (
+	GrantSize  = PageSize
+	LedgerSize = int(unsafe.Sizeof(Ledger{}))
+	DemandSize = int(unsafe.Sizeof(Demand{}))
+)
+
+// Page is the type of a page.
+type Page interface{ Grant | Ledger | Demand }
+
+// In finds a page at the beginning of mapped memory, which must be aligned as
+// mappings are and stay mapped while the page is used.
+func In[P Page](memory []byte) (*P, error) {
+	var page P
+	if len(memory) < int(unsafe.Sizeof(page)) {
+		return nil, fmt.Errorf("find page in memory: %d bytes are fewer than %d", len(memory), unsafe.Sizeof(page))
+	}
+	return (*P)(unsafe.Pointer(unsafe.SliceData(memory))), nil //nolint:gosec // the size was checked, mappings are aligned
+}
