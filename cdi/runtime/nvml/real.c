@@ -7,15 +7,6 @@
 
 #include "zz_generated_hooks.h"
 
-/* C libraries before 2.34 know only these versions, newer ones both. */
-#if defined(__x86_64__)
-__asm__(".symver dlopen, dlopen@GLIBC_2.2.5");
-__asm__(".symver dlsym, dlsym@GLIBC_2.2.5");
-#elif defined(__aarch64__)
-__asm__(".symver dlopen, dlopen@GLIBC_2.17");
-__asm__(".symver dlsym, dlsym@GLIBC_2.17");
-#endif
-
 void *tranche_real(const char *name)
 {
 	static void *library;
