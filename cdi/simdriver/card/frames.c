@@ -35,7 +35,7 @@ void card_end(struct card *card)
 		card_recount(card);
 }
 
-static void raise_to(uint64_t *maximum, uint64_t value)
+void card_raise(uint64_t *maximum, uint64_t value)
 {
 	uint64_t seen = __atomic_load_n(maximum, __ATOMIC_RELAXED);
 
@@ -53,7 +53,7 @@ void card_account(struct simcard *page, unsigned slot, unsigned kind, int64_t fr
 		return;
 	for (int i = 0; i < SIMCARD_KINDS; i++)
 		held += __atomic_load_n(&page->slot[slot].held[i], __ATOMIC_RELAXED);
-	raise_to(&page->slot[slot].held_max, held);
+	card_raise(&page->slot[slot].held_max, held);
 }
 
 static bool claim_one(struct card *card, enum simcard_kind kind, uint32_t frame)
@@ -113,7 +113,7 @@ static bool try_claim(struct card *card, enum simcard_kind kind, uint32_t *frame
 	} else {
 		card->next = frames[count - 1] + 1u;
 		used = __atomic_add_fetch(&card->page->used, count * SIMCARD_FRAME, __ATOMIC_RELAXED);
-		raise_to(&card->page->used_max, used);
+		card_raise(&card->page->used_max, used);
 		card_account(card->page, (unsigned)card->slot, kind, (int64_t)count);
 	}
 	card_end(card);

@@ -23,6 +23,9 @@ uint64_t card_free_frames(struct card *card, unsigned slot, bool *left);
 void card_begin(struct card *card);
 void card_end(struct card *card);
 
+/* Raises a word that only grows. */
+void card_raise(uint64_t *word, uint64_t value);
+
 /* Zeroes the content of count frames from first on. */
 void card_punch(const struct card *card, uint32_t first, uint64_t count);
 

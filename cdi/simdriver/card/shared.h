@@ -34,7 +34,8 @@ struct card_shared {
 	uint64_t recount;
 	uint64_t next_id;
 	uint64_t objects; /* no object with this or a higher number is in use */
-	uint64_t reserved[5];
+	uint64_t slots;   /* no slot with this or a higher number was ever taken */
+	uint64_t reserved[4];
 	uint32_t tag[SIMCARD_MAX_FRAMES];
 	uint8_t kind[SIMCARD_MAX_FRAMES];
 	struct card_object object[CARD_MAX_OBJECTS];

@@ -79,6 +79,7 @@ static int try_slot(struct card *card, unsigned slot)
 		if (__atomic_load_n(&mine->taken, __ATOMIC_ACQUIRE)) {
 			card_lock(card->pids_fd, F_SETLK, F_UNLCK, (off_t)slot);
 		} else {
+			card_raise(&card_shared(card->page)->slots, slot + 1u);
 			introduce(mine);
 			card->slot = (int)slot;
 			result = 0;
@@ -109,12 +110,12 @@ int card_take_slot(struct card *card)
 
 uint64_t card_reap(struct card *card)
 {
+	uint64_t slots = __atomic_load_n(&card_shared(card->page)->slots, __ATOMIC_SEQ_CST);
 	uint64_t freed = 0;
-	unsigned slot;
 
 	if (card_open_pids(card) != 0)
 		return 0;
-	for (slot = 0; slot < SIMCARD_MAX_SLOTS; slot++) {
+	for (unsigned slot = 0; slot < slots && slot < SIMCARD_MAX_SLOTS; slot++) {
 		if ((int)slot == card->slot || !__atomic_load_n(&card->page->slot[slot].taken, __ATOMIC_ACQUIRE))
 			continue;
 		if (card_owner(card, slot, NULL) == CARD_DEAD)

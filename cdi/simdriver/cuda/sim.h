@@ -28,12 +28,14 @@
 
 /* One page that a child of fork sees as zeros: *sim_alive is 1 in the process
  * that cuInit succeeded in. */
-extern const volatile uint32_t *sim_alive;
+extern const uint32_t *sim_alive;
 
 /* CUDA_ERROR_NOT_INITIALIZED before cuInit and in a child of fork. */
 static inline CUresult sim_enter(void)
 {
-	return SIM_LIKELY(__atomic_load_n(sim_alive, __ATOMIC_ACQUIRE) == 1) ? CUDA_SUCCESS : CUDA_ERROR_NOT_INITIALIZED;
+	const uint32_t *alive = __atomic_load_n(&sim_alive, __ATOMIC_ACQUIRE);
+
+	return SIM_LIKELY(__atomic_load_n(alive, __ATOMIC_ACQUIRE) == 1) ? CUDA_SUCCESS : CUDA_ERROR_NOT_INITIALIZED;
 }
 
 /* Leaves the calling function with an error unless expression is CUDA_SUCCESS. */
@@ -100,6 +102,7 @@ struct sim_device {
 	struct CUctx_st *primary;
 	unsigned primary_count;
 	unsigned primary_flags;
+	unsigned contexts; /* that are alive */
 	struct CUmemPoolHandle_st *default_pool; /* made when first asked for */
 	struct CUmemPoolHandle_st *pool;         /* current */
 	void *engine; /* the engine half's */
@@ -209,38 +212,5 @@ CUresult sim_graph_memory_reserve(struct CUctx_st *context, size_t bytes, CUdevi
 CUresult sim_graph_memory_back(CUdeviceptr address);
 void sim_graph_memory_unback(CUdeviceptr address);
 void sim_graph_memory_unreserve(CUdeviceptr address);
-
-/* ---- what the memory half asks of the engine half (engine.h declares it) ----
- *
- * CUresult engine_context_open(struct CUctx_st *);   sets context->engine
- * void engine_context_close(struct CUctx_st *);      finishes all work, then deletes streams and events; frees engine
- * CUresult engine_context_wait(struct CUctx_st *);   cuCtxSynchronize; cheap when nothing runs
- * CUresult engine_device_wait(struct sim_device *);  all contexts of the device in this process; cheap when nothing runs
- *
- * Whether a call that may wait for the device is forbidden now: a capture in a mode that
- * forbids it is under way (STREAM_CAPTURE_UNSUPPORTED, and invalidates that capture).
- * CUresult engine_may_block(struct CUctx_st *);
- *
- * Streams by handle; NULL, CU_STREAM_LEGACY and CU_STREAM_PER_THREAD are streams of the current context,
- * per_thread says what NULL means. Checks the handle.
- * CUresult engine_stream(CUstream given, bool per_thread, struct CUctx_st *current, struct CUstream_st **stream);
- * struct CUctx_st *engine_stream_context(struct CUstream_st *);
- * bool engine_stream_capturing(struct CUstream_st *);
- *
- * A mark is a point in a stream's order: everything that was submitted before it. Marks are numbers that
- * need not be released; a mark of a stream that is gone is done.
- * uint64_t engine_mark(struct CUstream_st *);
- * bool engine_mark_done(uint64_t mark);
- * CUresult engine_stream_wait_mark(struct CUstream_st *, uint64_t mark);   later work waits for it
- * void engine_mark_wait(uint64_t mark);                                    the calling thread waits
- *
- * Runs function(argument) in the stream's order, after all that was submitted, on the engine's
- * thread; it may take the memory half's locks, so the engine calls it without its own.
- * CUresult engine_enqueue(struct CUstream_st *, void (*function)(void *), void *argument);
- *
- * cuMemAllocAsync and cuMemFreeAsync in a stream that captures: nodes of the graph.
- * CUresult capture_memory_alloc(struct CUstream_st *, const CUmemPoolProps *, size_t bytes, CUdeviceptr *address);
- * CUresult capture_memory_free(struct CUstream_st *, CUdeviceptr address);
- */
 
 #endif
