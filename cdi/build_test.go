@@ -21,12 +21,29 @@ import (
 	"github.com/tranche-dra/tranche/tests/golden"
 )
 
-// simCommon is what Common of simulated cards says, without a disk.
-func simCommon() *specs.ContainerEdits {
-	return &specs.ContainerEdits{Mounts: []*specs.Mount{{
-		HostPath: "/var/lib/tranche/simdriver", ContainerPath: ContainerDriverDir,
-		Options: []string{"ro", "nosuid", "nodev", "rbind", "rprivate"},
-	}}}
+// installed is the runtime of these tests.
+func installed() Runtime { return Runtime{Dir: "/var/lib/tranche/runtime/sha256-5f70"} }
+
+// simCommon is what all simulated cards need.
+func simCommon(t *testing.T) *specs.ContainerEdits {
+	t.Helper()
+	edits, err := simSource().Common(t.Context(), nil, installed())
+	require.NoError(t, err)
+	return edits
+}
+
+func simSource() SimulatedDriver {
+	return NewSimulatedDriver("/run/tranche/cards", func(dir string, c card.Card) (string, error) { return filepath.Join(dir, string(c.UUID)), nil })
+}
+
+// simDevice is a share of a simulated card.
+func simDevice(t *testing.T, s share.Share, c card.Card) Device {
+	t.Helper()
+	edits, err := simSource().Device(t.Context(), c)
+	require.NoError(t, err)
+	d := deviceOf(s, c)
+	d.Edits = edits
+	return d
 }
 
 // nodeEdits has the shape of what a real card needs. /dev/null stands for its
@@ -39,10 +56,11 @@ func nodeEdits(name string) *specs.ContainerEdits {
 func realCommon() *specs.ContainerEdits {
 	edits := nodeEdits("nvidiactl")
 	edits.Env = []string{"NVIDIA_VISIBLE_DEVICES=void"}
-	edits.Mounts = []*specs.Mount{
+	substitution := installed().Substitute([]*specs.Mount{
 		{HostPath: "/usr/lib64/libcuda.so.580.65.06", ContainerPath: "/usr/lib64/libcuda.so.580.65.06", Options: []string{"ro", "rbind", "rshared"}},
-		{HostPath: "/dev/null", ContainerPath: "/var/run/nvidia-container-devices/void", Options: []string{"ro", "bind"}},
-	}
+		{HostPath: "/dev/null", ContainerPath: "/var/run/nvidia-container-devices/void", Options: []string{"ro", "bind", "rshared"}},
+	}, func(*specs.Mount) bool { return true })
+	edits.Mounts = slices.Concat(substitution.Driver, substitution.Runtime)
 	edits.Hooks = []*specs.Hook{
 		{HookName: "createContainer", Path: "/usr/bin/nvidia-cdi-hook", Args: []string{"nvidia-cdi-hook", "update-ldcache"}},
 		{HookName: "createContainer", Path: "/usr/bin/nvidia-cdi-hook", Args: []string{"nvidia-cdi-hook", "create-symlinks"}},
@@ -67,7 +85,8 @@ func TestSpecsOfClaims(t *testing.T) {
 		devices      []Device
 		common       *specs.ContainerEdits
 	}{
-		{"one share of a simulated card", "one-share.json", []Device{deviceOf(one, cardA)}, simCommon()},
+		{"one share of a simulated card", "one-share.json", []Device{simDevice(t, one, cardA)}, simCommon(t)},
+		{"two shares on two simulated cards", "two-simulated.json", []Device{simDevice(t, one, cardA), simDevice(t, other, cardB)}, simCommon(t)},
 		{"two shares on two cards", "two-shares.json", []Device{withNode(one, cardA, "nvidia0"), withNode(other, cardB, "nvidia1")}, realCommon()},
 		{"the same card twice in a claim", "same-card-twice.json", []Device{withNode(one, cardA, "nvidia0"), withNode(twin, cardA, "nvidia0")}, realCommon()},
 		{"a whole card that needs nothing in common", "whole-card.json", []Device{withNode(whole, cardB, "nvidia1")}, nil},
@@ -229,7 +248,7 @@ func TestTwoClaimsInOneContainer(t *testing.T) {
 	for _, m := range container.Mounts {
 		places = append(places, m.Destination)
 	}
-	require.Len(t, places, 1+2+3, "proc, the two common mounts once, a directory for each share")
+	require.Len(t, places, 1+3+3, "proc, the three common mounts once, a directory for each share")
 	for _, d := range []Device{first, second, third} {
 		require.Contains(t, places, ContainerDir(d.Share.Key()))
 	}
@@ -242,18 +261,46 @@ func TestTwoClaimsInOneContainer(t *testing.T) {
 	golden.Equal(t, "two-claims-container.json", append(data, '\n'))
 }
 
+// A container with claims of two releases gets one runtime, whole: that of the
+// claim that comes last.
+func TestClaimsOfTwoReleasesInOneContainerGetOneRuntime(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	var ids []string
+	for i, uid := range []string{uidA, uidB} {
+		device := simDevice(t, shareOf(uid, "gpu", "1", cardA), cardA)
+		common, err := simSource().Common(t.Context(), nil, Runtime{Dir: []string{"/runtime/old", "/runtime/new"}[i]})
+		require.NoError(t, err)
+		data, err := Build(claim(uid), []Device{device}, common)
+		require.NoError(t, err)
+		_, err = NewSpecs(dir, durable.Files{}).Write(uid, data)
+		require.NoError(t, err)
+		ids = append(ids, DeviceID(device.Share.Key()))
+	}
+	var from []string
+	for _, m := range inject(t, dir, ids...).Mounts {
+		if strings.HasPrefix(m.Source, "/runtime/") {
+			from = append(from, m.Source)
+		}
+	}
+	require.Len(t, from, 6)
+	for _, source := range from {
+		require.True(t, strings.HasPrefix(source, "/runtime/new/"), source)
+	}
+}
+
 func TestTheSameCardTwiceGivesOneNodeAndTwoDirectories(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	a, b := deviceOf(shareOf(uidA, "gpu", "1", cardA), cardA), deviceOf(shareOf(uidA, "gpu", "2", cardA), cardA)
 	a.Edits, b.Edits = nodeEdits("nvidia0"), nodeEdits("nvidia0")
-	data, err := Build(claim(uidA), []Device{a, b}, simCommon())
+	data, err := Build(claim(uidA), []Device{a, b}, realCommon())
 	require.NoError(t, err)
 	_, err = NewSpecs(dir, durable.Files{}).Write(uidA, data)
 	require.NoError(t, err)
 
 	container := inject(t, dir, DeviceID(a.Share.Key()), DeviceID(b.Share.Key()))
-	require.Len(t, container.Linux.Devices, 1)
+	require.Len(t, container.Linux.Devices, 1+1, "the card's node, and the one of all cards")
 	var shares int
 	for _, m := range container.Mounts {
 		if strings.HasPrefix(m.Destination, ContainerRoot+"/"+uidA) {
@@ -264,7 +311,7 @@ func TestTheSameCardTwiceGivesOneNodeAndTwoDirectories(t *testing.T) {
 	require.Equal(t, 2, shares)
 
 	alone := inject(t, dir, DeviceID(b.Share.Key()))
-	require.Len(t, alone.Mounts, 1+1+1, "a container that was given one share of the claim does not get the other")
+	require.Len(t, alone.Mounts, 1+3+1, "a container that was given one share of the claim does not get the other")
 }
 
 func TestNamesOfPeopleDoNotReachTheSpec(t *testing.T) {

@@ -23,8 +23,9 @@ type DriverFiles interface {
 	Device(ctx context.Context, c card.Card) (*specs.ContainerEdits, error)
 	// Common is what a container needs once, however many of the cards of its
 	// claim it uses: libraries, control nodes, hooks. The cards say which
-	// vendors are concerned.
-	Common(ctx context.Context, cards []card.Card) (*specs.ContainerEdits, error)
+	// vendors are concerned. The sharing runtime is in the place of the
+	// libraries that it substitutes: there is no answer that leaves it out.
+	Common(ctx context.Context, cards []card.Card, runtime Runtime) (*specs.ContainerEdits, error)
 }
 
 // Drivers picks the source of driver files by card. A nil source means that
@@ -48,7 +49,7 @@ func (d Drivers) Device(ctx context.Context, c card.Card) (*specs.ContainerEdits
 // Common asks the source that is responsible for the cards. A claim whose cards
 // have different drivers is refused: two drivers would put their libraries in
 // the same places of the container.
-func (d Drivers) Common(ctx context.Context, cards []card.Card) (*specs.ContainerEdits, error) {
+func (d Drivers) Common(ctx context.Context, cards []card.Card, runtime Runtime) (*specs.ContainerEdits, error) {
 	if len(cards) == 0 {
 		return nil, errors.New("collect driver files: no cards")
 	}
@@ -63,7 +64,7 @@ func (d Drivers) Common(ctx context.Context, cards []card.Card) (*specs.Containe
 	if err != nil {
 		return nil, err
 	}
-	return source.Common(ctx, cards)
+	return source.Common(ctx, cards, runtime)
 }
 
 // driverOf names the driver of a card: its vendor's, or the simulated one.

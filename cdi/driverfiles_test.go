@@ -5,15 +5,12 @@ package cdi
 import (
 	"context"
 	"errors"
-	"os"
-	"path/filepath"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 	"tags.cncf.io/container-device-interface/specs-go"
 
 	"github.com/tranche-dra/tranche/pkg/card"
-	"github.com/tranche-dra/tranche/pkg/durable"
 )
 
 // named is a source of driver files that can be told from others.
@@ -23,7 +20,7 @@ func (n named) Device(context.Context, card.Card) (*specs.ContainerEdits, error)
 	return &specs.ContainerEdits{Env: []string{"DEVICE=" + string(n)}}, nil
 }
 
-func (n named) Common(context.Context, []card.Card) (*specs.ContainerEdits, error) {
+func (n named) Common(context.Context, []card.Card, Runtime) (*specs.ContainerEdits, error) {
 	return &specs.ContainerEdits{Env: []string{"COMMON=" + string(n)}}, nil
 }
 
@@ -49,7 +46,7 @@ func TestDriversByCard(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
 			device, errDevice := row.drivers.Device(t.Context(), row.cards[0])
-			common, errCommon := row.drivers.Common(t.Context(), row.cards)
+			common, errCommon := row.drivers.Common(t.Context(), row.cards, Runtime{})
 			if row.says != "" {
 				for _, err := range []error{errDevice, errCommon} {
 					require.ErrorIs(t, err, ErrUnsupported)
@@ -62,32 +59,54 @@ func TestDriversByCard(t *testing.T) {
 			require.Equal(t, []string{"COMMON=" + row.want}, common.Env)
 		})
 	}
-	_, err := both.Common(t.Context(), []card.Card{nvidia, simulated})
+	_, err := both.Common(t.Context(), []card.Card{nvidia, simulated}, Runtime{})
 	require.ErrorContains(t, err, "separate claims")
-	_, err = both.Common(t.Context(), nil)
+	_, err = both.Common(t.Context(), nil, Runtime{})
 	require.ErrorContains(t, err, "no cards")
 }
 
-func TestSimulatedDriver(t *testing.T) {
+func TestASimulatedCardIsMadeAndMounted(t *testing.T) {
 	t.Parallel()
-	dir := filepath.Join(t.TempDir(), "state", "simdriver")
-	source := NewSimulatedDriver(dir, durable.Files{})
-	device, err := source.Device(t.Context(), cardA)
+	var made []card.UUID
+	source := NewSimulatedDriver("/run/tranche/cards", func(dir string, c card.Card) (string, error) {
+		made = append(made, c.UUID)
+		return dir + "/" + string(c.UUID), nil
+	})
+	edits, err := source.Device(t.Context(), cardA)
 	require.NoError(t, err)
-	require.Nil(t, device)
-	require.NoDirExists(t, dir, "made when it is needed")
+	dir := "/run/tranche/cards/" + string(cardA.UUID)
+	require.Equal(t, []card.UUID{cardA.UUID}, made)
+	require.Equal(t, &specs.ContainerEdits{Mounts: []*specs.Mount{{
+		HostPath: dir, ContainerPath: "/run/tranche/cards/" + string(cardA.UUID), Options: []string{"rw", "nosuid", "nodev", "noexec", "rbind", "rprivate"},
+	}}}, edits)
+}
 
-	for range 2 {
-		common, err := source.Common(t.Context(), []card.Card{cardA})
-		require.NoError(t, err)
-		require.DirExists(t, dir)
-		require.Equal(t, &specs.ContainerEdits{Mounts: []*specs.Mount{{
-			HostPath: dir, ContainerPath: "/run/tranche/driver", Options: []string{"ro", "nosuid", "nodev", "rbind", "rprivate"},
-		}}}, common)
-		require.NoError(t, os.WriteFile(filepath.Join(dir, "libcuda.so.1"), nil, 0o600), "what is in it stays")
+func TestSimulatedCardsThatAreNotMade(t *testing.T) {
+	t.Parallel()
+	errFull := errors.New("no space left on device")
+	with := func(change func(*card.Card)) card.Card {
+		c := cardA
+		change(&c)
+		return c
 	}
-	require.FileExists(t, filepath.Join(dir, "libcuda.so.1"))
-
-	_, err = NewSimulatedDriver("/proc/no/such/place", durable.Files{}).Common(t.Context(), nil)
-	require.ErrorContains(t, err, "offer the simulated driver: make directory /proc/no/such/place")
+	for _, row := range []struct {
+		name string
+		card card.Card
+		says string
+	}{
+		{"a card that cannot be made", cardA, "make simulated card " + string(cardA.UUID) + ": no space left on device"},
+		{"a card of another vendor, which CUDA does not know", with(func(c *card.Card) { c.Vendor = card.VendorAMD }), ""},
+		{"a card whose memory is unknown, which nobody can simulate", with(func(c *card.Card) { c.Memory = 0 }), ""},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
+			edits, err := NewSimulatedDriver("/cards", func(string, card.Card) (string, error) { return "", errFull }).Device(t.Context(), row.card)
+			require.Nil(t, edits)
+			if row.says == "" {
+				require.NoError(t, err)
+				return
+			}
+			require.ErrorContains(t, err, row.says)
+		})
+	}
 }

@@ -9,7 +9,6 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
-	"strings"
 
 	"github.com/NVIDIA/nvidia-container-toolkit/pkg/nvcdi"
 	"k8s.io/klog/v2"
@@ -100,8 +99,9 @@ func (f Files) Device(ctx context.Context, c card.Card) (*specs.ContainerEdits, 
 }
 
 // Common is the driver's libraries and programs, its control nodes, and the
-// hooks that make a container find them.
-func (f Files) Common(ctx context.Context, _ []card.Card) (*specs.ContainerEdits, error) {
+// hooks that make a container find them, with the sharing runtime in the place
+// of the libraries that it substitutes.
+func (f Files) Common(ctx context.Context, _ []card.Card, runtime cdi.Runtime) (*specs.ContainerEdits, error) {
 	dev := f.dev()
 	toolkit, err := f.toolkit(ctx, dev)
 	if err != nil {
@@ -121,13 +121,18 @@ func (f Files) Common(ctx context.Context, _ []card.Card) (*specs.ContainerEdits
 			return nil, fmt.Errorf("find NVIDIA driver files: %w", missingNode(path.Join(dev.Host, "dev", n.name), n.remedy))
 		}
 	}
-	if !slices.ContainsFunc(edits.Mounts, func(m *specs.Mount) bool {
-		return strings.HasPrefix(path.Base(m.ContainerPath), "libcuda.so.")
-	}) {
-		return nil, fmt.Errorf("find NVIDIA driver files below %s: no libcuda.so: "+
-			"install the driver, or say with --driver-root where it is", f.options.Driver.Host)
+	substitution, err := substitute(ctx, edits.Mounts, runtime)
+	if err != nil {
+		return nil, fmt.Errorf("find NVIDIA driver files below %s: %w", f.options.Driver.Host, err)
 	}
-	return f.finish(edits, dev)
+	edits.Mounts = substitution.Driver
+	finished, err := f.finish(edits, dev)
+	if err != nil {
+		return nil, err
+	}
+	// Its paths are those of the host already.
+	finished.Mounts = append(finished.Mounts, substitution.Runtime...)
+	return finished, nil
 }
 
 // dev is where the device nodes are at present.

@@ -3,6 +3,9 @@
 package nvidia
 
 import (
+	"bytes"
+	"debug/elf"
+	"encoding/binary"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -18,6 +21,7 @@ import (
 	"golang.org/x/sys/unix"
 	"tags.cncf.io/container-device-interface/specs-go"
 
+	"github.com/tranche-dra/tranche/cdi"
 	"github.com/tranche-dra/tranche/pkg/card"
 	"github.com/tranche-dra/tranche/tests/golden"
 )
@@ -60,10 +64,34 @@ func (tr tree) file(name string) {
 	require.NoError(tr.t, os.WriteFile(file, []byte(name), 0o755))
 }
 
+// library is a file that says no more of itself than which processor it is for.
+func (tr tree) library(name string, class elf.Class, machine elf.Machine) {
+	tr.t.Helper()
+	ident := [elf.EI_NIDENT]byte{0x7f, 'E', 'L', 'F', byte(class), byte(elf.ELFDATA2LSB), byte(elf.EV_CURRENT)}
+	var header any = elf.Header64{Ident: ident, Type: uint16(elf.ET_DYN), Machine: uint16(machine), Version: uint32(elf.EV_CURRENT), Ehsize: 64}
+	if class == elf.ELFCLASS32 {
+		header = elf.Header32{Ident: ident, Type: uint16(elf.ET_DYN), Machine: uint16(machine), Version: uint32(elf.EV_CURRENT), Ehsize: 52}
+	}
+	var content bytes.Buffer
+	require.NoError(tr.t, binary.Write(&content, binary.LittleEndian, header))
+	tr.file(name)
+	require.NoError(tr.t, os.WriteFile(filepath.Join(tr.root, name), content.Bytes(), 0o755))
+}
+
+// installed is a sharing runtime for this machine.
+func installed(t *testing.T) cdi.Runtime {
+	t.Helper()
+	dir := tree{t, t.TempDir()}
+	for _, name := range cdi.Substituted() {
+		dir.library("runtime/"+name+".so.1", elf.ELFCLASS64, elf.EM_X86_64)
+	}
+	return cdi.Runtime{Dir: dir.root}
+}
+
 func (tr tree) driver(libraries string) {
 	tr.t.Helper()
 	for _, l := range []string{"libcuda.so", "libnvidia-ml.so", "libnvidia-ptxjitcompiler.so"} {
-		tr.file(filepath.Join(libraries, l+"."+driverVersion))
+		tr.library(filepath.Join(libraries, l+"."+driverVersion), elf.ELFCLASS64, elf.EM_X86_64)
 		require.NoError(tr.t, os.Symlink(l+"."+driverVersion, filepath.Join(tr.root, libraries, l+".1")))
 	}
 	tr.file("/usr/bin/nvidia-smi")
@@ -139,18 +167,19 @@ func TestDriverFilesByPlace(t *testing.T) {
 				options = Options{Driver: Root{Host: driver.root}}
 			}
 			files := open(t, options)
-			common, err := files.Common(t.Context(), []card.Card{cardOf(1)})
+			runtime := installed(t)
+			common, err := files.Common(t.Context(), []card.Card{cardOf(1)}, runtime)
 			require.NoError(t, err)
 			device, err := files.Device(t.Context(), cardOf(1))
 			require.NoError(t, err)
 
-			var replace []string
+			replace := []string{runtime.Dir, "$RUNTIME"}
 			if row.mounted {
 				data, err := json.Marshal([]any{common, device})
 				require.NoError(t, err)
 				require.NotContains(t, string(data), host, "a path is left that only this process has")
 			} else {
-				replace = []string{host, "$HOST"}
+				replace = append(replace, host, "$HOST")
 			}
 			requireGolden(t, row.golden+"-common.json", common, replace...)
 			requireGolden(t, row.golden+"-device.json", device, replace...)
@@ -190,7 +219,7 @@ func TestMissingFilesAreNamedAndHealed(t *testing.T) {
 					_, err := files.Device(t.Context(), cardOf(1))
 					return err
 				}
-				_, err := files.Common(t.Context(), []card.Card{cardOf(1)})
+				_, err := files.Common(t.Context(), []card.Card{cardOf(1)}, installed(t))
 				return err
 			}
 			err := ask()
@@ -237,7 +266,7 @@ func TestOtherFaultsSayWhereToLook(t *testing.T) {
 			"no driver below the root",
 			func(tr tree) { tr.nodes(allNodes...) },
 			func(t *testing.T, f Files) error {
-				_, err := f.Common(t.Context(), []card.Card{cardOf(0)})
+				_, err := f.Common(t.Context(), []card.Card{cardOf(0)}, installed(t))
 				return err
 			},
 			"install the driver",
@@ -250,7 +279,7 @@ func TestOtherFaultsSayWhereToLook(t *testing.T) {
 				require.NoError(tr.t, os.Remove(filepath.Join(tr.root, "usr/lib64/libcuda.so."+driverVersion)))
 			},
 			func(t *testing.T, f Files) error {
-				_, err := f.Common(t.Context(), []card.Card{cardOf(0)})
+				_, err := f.Common(t.Context(), []card.Card{cardOf(0)}, installed(t))
 				return err
 			},
 			"no libcuda.so",
@@ -271,7 +300,7 @@ func TestDeviceNodesAreLeftToTheRuntime(t *testing.T) {
 	driver := tree{t, t.TempDir()}
 	driver.driver("/usr/lib64")
 	driver.nodes(allNodes...)
-	common, err := open(t, Options{Driver: Root{Host: driver.root}}).Common(t.Context(), nil)
+	common, err := open(t, Options{Driver: Root{Host: driver.root}}).Common(t.Context(), nil, installed(t))
 	require.NoError(t, err)
 	for _, n := range common.DeviceNodes {
 		require.Zero(t, n.Major, "%s: nvidia-uvm has another number after its module was loaded again", n.Path)
@@ -284,7 +313,7 @@ func TestHooksThatGoAroundLimitsAreLeftOut(t *testing.T) {
 	driver.driver("/usr/lib64")
 	driver.nodes(allNodes...)
 	files := open(t, Options{Driver: Root{Host: driver.root}, HookPath: "/opt/tranche/nvidia-cdi-hook"})
-	common, err := files.Common(t.Context(), nil)
+	common, err := files.Common(t.Context(), nil, installed(t))
 	require.NoError(t, err)
 	device, err := files.Device(t.Context(), cardOf(0))
 	require.NoError(t, err)
@@ -304,15 +333,70 @@ func TestLibrariesWhereTheyWereSaidToBe(t *testing.T) {
 	driver := tree{t, t.TempDir()}
 	driver.driver("/opt/odd/place")
 	driver.nodes(allNodes...)
-	_, err := open(t, Options{Driver: Root{Host: driver.root}}).Common(t.Context(), nil)
+	_, err := open(t, Options{Driver: Root{Host: driver.root}}).Common(t.Context(), nil, installed(t))
 	require.Error(t, err, "the place is not one that is searched")
-	common, err := open(t, Options{Driver: Root{Host: driver.root}, LibraryDirs: []string{"/opt/odd/place"}}).Common(t.Context(), nil)
+	common, err := open(t, Options{Driver: Root{Host: driver.root}, LibraryDirs: []string{"/opt/odd/place"}}).Common(t.Context(), nil, installed(t))
 	require.NoError(t, err)
 	var paths []string
 	for _, m := range common.Mounts {
 		paths = append(paths, m.ContainerPath)
 	}
 	require.Contains(t, paths, "/opt/odd/place/libcuda.so."+driverVersion)
+}
+
+// mountedAt is what the container has at a path, empty for nothing.
+func mountedAt(edits *specs.ContainerEdits, path string) string {
+	for _, m := range edits.Mounts {
+		if m.ContainerPath == path {
+			return m.HostPath
+		}
+	}
+	return ""
+}
+
+func TestTheRuntimeIsInTheDriversPlace(t *testing.T) {
+	t.Parallel()
+	driver := tree{t, filepath.Join(t.TempDir(), "run/nvidia/driver")}
+	driver.driver("/usr/lib/x86_64-linux-gnu")
+	driver.library("/usr/lib/i386-linux-gnu/libcuda.so."+driverVersion, elf.ELFCLASS32, elf.EM_386)
+	driver.library("/usr/lib/i386-linux-gnu/libnvidia-ml.so."+driverVersion, elf.ELFCLASS32, elf.EM_386)
+	driver.nodes(allNodes...)
+	runtime := installed(t)
+	for name, paths := range map[string][]string{"found by itself": nil, "where it was said to be": {"/usr/lib/x86_64-linux-gnu", "/usr/lib/i386-linux-gnu"}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			root := Root{Host: "/run/nvidia/driver", Here: driver.root}
+			common, err := open(t, Options{Driver: root, Dev: root, LibraryDirs: paths}).Common(t.Context(), nil, runtime)
+			require.NoError(t, err)
+			for _, library := range cdi.Substituted() {
+				file := "/usr/lib/x86_64-linux-gnu/" + library + ".so." + driverVersion
+				require.Equal(t, runtime.Library(library), mountedAt(common, file))
+				require.Equal(t, "/run/nvidia/driver"+file, mountedAt(common, "/run/tranche/driver/"+library+"-real.so.1"), "as the host knows it")
+			}
+			for _, m := range common.Mounts {
+				require.NotContains(t, m.ContainerPath, "i386-linux-gnu/libcuda", "a libcuda that gives no share")
+				require.NotContains(t, m.ContainerPath, "i386-linux-gnu/libnvidia-ml")
+			}
+			require.NotEmpty(t, mountedAt(common, "/usr/lib/x86_64-linux-gnu/libnvidia-ptxjitcompiler.so."+driverVersion))
+		})
+	}
+}
+
+func TestNothingIsGivenWithoutTheRuntime(t *testing.T) {
+	t.Parallel()
+	arm := tree{t, t.TempDir()}
+	arm.driver("/usr/lib64")
+	arm.library("/usr/lib64/libcuda.so."+driverVersion, elf.ELFCLASS64, elf.EM_AARCH64)
+	arm.nodes(allNodes...)
+	_, err := open(t, Options{Driver: Root{Host: arm.root}}).Common(t.Context(), nil, installed(t))
+	require.ErrorContains(t, err, "no libcuda.so for EM_X86_64, ELFCLASS64, but /usr/lib64/libcuda.so."+driverVersion)
+
+	driver := tree{t, t.TempDir()}
+	driver.driver("/usr/lib64")
+	driver.nodes(allNodes...)
+	_, err = open(t, Options{Driver: Root{Host: driver.root}}).Common(t.Context(), nil, cdi.Runtime{Dir: t.TempDir()})
+	require.ErrorContains(t, err, "look at the sharing runtime")
+	require.ErrorIs(t, err, os.ErrNotExist)
 }
 
 func TestDeviceRootIsFoundAnewOnEachCall(t *testing.T) {
@@ -361,6 +445,6 @@ func TestALibraryThatCannotBeLoaded(t *testing.T) {
 	_, err = files.Device(t.Context(), cardOf(1))
 	require.ErrorContains(t, err, "find device nodes of card "+uuidOf(1))
 	require.ErrorContains(t, err, "NVML")
-	_, err = files.Common(t.Context(), []card.Card{cardOf(1)})
+	_, err = files.Common(t.Context(), []card.Card{cardOf(1)}, installed(t))
 	require.NoError(t, err, "the files are told by their names")
 }

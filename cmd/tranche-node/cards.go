@@ -4,6 +4,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"path/filepath"
 	"time"
@@ -16,7 +17,7 @@ import (
 	"github.com/tranche-dra/tranche/pkg/card"
 	"github.com/tranche-dra/tranche/pkg/card/nvml"
 	"github.com/tranche-dra/tranche/pkg/card/sim"
-	"github.com/tranche-dra/tranche/pkg/durable"
+	"github.com/tranche-dra/tranche/pkg/simcard"
 )
 
 // hardware is where the node's cards, and the files that containers need for
@@ -32,7 +33,7 @@ type hardware struct {
 func newHardware(config *v1alpha1.NodeConfig) (hardware, error) {
 	if config.CardSource == v1alpha1.CardsSim || config.CardSource == v1alpha1.CardsAuto && config.SimFleet != "" {
 		fleet := sim.New(sim.Options{Path: config.SimFleet, NodeName: config.NodeName, Reserve: config.MemoryReserveMiB()})
-		files := simulatedFiles{cdi.NewSimulatedDriver(filepath.Join(config.StateDir, "simdriver"), durable.Files{}), fleet}
+		files := simulatedFiles{cdi.NewSimulatedDriver(filepath.Join(config.RunDir, "cards"), makeCard), fleet}
 		return hardware{Source: fleet, files: cdi.Drivers{Simulated: files}, close: func() {}}, nil
 	}
 	files, err := nvidia.New(nvidia.Options{Driver: nvidia.Root{Host: config.DriverRoot, Here: config.DriverRootMount}})
@@ -61,6 +62,19 @@ func letGo(end func(), limit time.Duration) {
 	case <-done:
 	case <-timer.C:
 	}
+}
+
+// makeCard makes a simulated card below dir, and returns its own directory.
+func makeCard(dir string, c card.Card) (string, error) {
+	config, err := simcard.FromCard(c)
+	if err != nil {
+		return "", err
+	}
+	path, err := simcard.Create(dir, config)
+	if errors.Is(err, simcard.ErrDiffers) {
+		return "", fmt.Errorf("%w: delete that directory once no pod has the card, or give the card its facts back", err)
+	}
+	return path, err
 }
 
 // simulatedFiles are the driver files of simulated cards, whose device nodes

@@ -8,6 +8,8 @@ import (
 
 	admissionv1 "k8s.io/api/admissionregistration/v1"
 
+	"github.com/tranche-dra/tranche/cdi"
+	"github.com/tranche-dra/tranche/cdi/libraries"
 	"github.com/tranche-dra/tranche/deployments/static"
 	"github.com/tranche-dra/tranche/deviceclasses"
 	"github.com/tranche-dra/tranche/pkg/api/v1alpha1"
@@ -24,6 +26,15 @@ func checksOf(o *options, config *v1alpha1.NodeConfig, endpoint string) (checks 
 		return nil, nil, err
 	}
 	host := hostOf(config)
+	installed := libraries.NewStore(config.RuntimeDir, config.RuntimeSource)
+	current := func() (cdi.Runtime, error) {
+		digest, err := installed.Current()
+		if err != nil {
+			return cdi.Runtime{}, err
+		}
+		return installed.Find(digest)
+	}
+	records := filepath.Join(config.StateDir, "claims")
 	checks = []doctor.Check{
 		{Name: "container runtime", Examiner: doctor.Runtime{Endpoint: endpoint, HostRoot: config.DriverRootMount, CDIRoot: config.CDIRoot}},
 		{Name: "CDI directory", Examiner: doctor.CDIDirectory{Path: config.CDIRoot, Host: host}},
@@ -34,9 +45,11 @@ func checksOf(o *options, config *v1alpha1.NodeConfig, endpoint string) (checks 
 	}
 	checks = append(checks,
 		doctor.Check{Name: "driver", Examiner: doctor.Registration{KubeletRoot: config.KubeletRoot, Driver: driver.Name, MetricsAddress: *config.MetricsAddress}},
-		doctor.Check{Name: "cards", Examiner: doctor.Cards{Lister: cards, Files: cards.files, WhyNone: func() string { return whyNoCards(config) }}},
+		doctor.Check{Name: "cards", Examiner: doctor.Cards{Lister: cards, Files: cards.files, Runtime: current, WhyNone: func() string { return whyNoCards(config) }}},
 		doctor.Check{Name: "other plugins", Examiner: doctor.OtherPlugins{KubeletRoot: config.KubeletRoot, Cards: cards}},
-		doctor.Check{Name: "records", Examiner: doctor.Records(filepath.Join(config.StateDir, "claims"))},
+		doctor.Check{Name: "records", Examiner: doctor.Records(records)},
+		doctor.Check{Name: "sharing runtime", Examiner: doctor.SharingRuntime{Store: installed, Records: records}},
+		doctor.Check{Name: "arbiter", Examiner: doctor.Arbiter{Shares: filepath.Join(config.StateDir, "shares")}},
 	)
 	cluster, err := clusterChecks(o, config, cards)
 	return append(checks, cluster...), cards.close, err

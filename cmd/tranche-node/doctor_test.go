@@ -76,9 +76,11 @@ func TestDoctorBesideADriver(t *testing.T) {
 	p.eventually(t, "/readyz", http.StatusServiceUnavailable, "not registered with kubelet yet\n")
 	p.register(t)
 	p.eventually(t, "/readyz", http.StatusOK, "ok\n")
+	require.Empty(t, p.prepare(t, fixture.Claim("c", fixture.Result{Request: "gpu", Cores: 10, Memory: "1Gi"})))
 	driver := []string{
 		"/usr/bin/tranche-node", "--v=2", "--node-name=" + fixture.Pool, "--kubelet-root=" + p.root + "/kubelet", "--cdi-root=" + p.root + "/cdi",
 		"--state-dir", p.root + "/state", "--metrics-address=" + p.metrics, "--sim-fleet=" + path, "--driver-root=" + p.root,
+		"--run-dir=" + p.root + "/run", "--runtime-dir=" + p.root + "/runtime", "--runtime-source=" + p.source,
 	}
 	exit, out, errs := examine(t, driver, "--output=json", "--cdi-root="+p.root+"/elsewhere")
 	require.Empty(t, errs)
@@ -98,12 +100,14 @@ func TestDoctorBesideADriver(t *testing.T) {
 		"driver":              "ok: it is registered with kubelet",
 		"cards":               "ok: card " + string(fixture.Card(0).UUID) + " (index 0,",
 		"other plugins":       "problem: list allocatable devices",
-		"records":             "ok: no claim holds a share",
+		"records":             "ok: 1 claim with shares: team/c",
+		"sharing runtime":     "ok: this driver's version is installed",
+		"arbiter":             "ok: the arbiter serves 1 share",
 		"API server":          "warning: find the API server",
 	} {
 		require.Contains(t, seen[check], says, check)
 	}
-	require.Len(t, seen, 9)
+	require.Len(t, seen, 11)
 }
 
 func TestANodeWithoutCardsIsToldWhereTheyWereLookedFor(t *testing.T) {

@@ -26,6 +26,6 @@ func execute() int {
 	cmd := newCommand(os.Getenv)
 	cmd.SetContext(ctx)
 	doctor := newDoctorCommand(os.Getenv)
-	cmd.AddCommand(doctor.command())
+	cmd.AddCommand(doctor.command(), newInstallCommand())
 	return max(cli.Run(cmd), doctor.exit)
 }

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/spf13/pflag"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/tranche-dra/tranche/pkg/api/v1alpha1"
@@ -51,6 +52,9 @@ func (o *options) addTo(flags *pflag.FlagSet) {
 	o.text("kubelet-root", "kubeletRoot", "kubelet's `directory` (default "+v1alpha1.DefaultKubeletRoot+")", func(c *v1alpha1.NodeConfig, v string) { c.KubeletRoot = v })
 	o.text("cdi-root", "cdiRoot", "`directory` for CDI specs (default "+v1alpha1.DefaultCDIRoot+")", func(c *v1alpha1.NodeConfig, v string) { c.CDIRoot = v })
 	o.text("state-dir", "stateDir", "`directory` for records and shares, on a disk (default "+v1alpha1.DefaultStateDir+")", func(c *v1alpha1.NodeConfig, v string) { c.StateDir = v })
+	o.text("run-dir", "runDir", "`directory` for simulated cards, which may be in memory (default "+v1alpha1.DefaultRunDir+")", func(c *v1alpha1.NodeConfig, v string) { c.RunDir = v })
+	o.text("runtime-dir", "runtimeDir", "`directory` of the libraries that containers mount (default: runtime in --state-dir)", func(c *v1alpha1.NodeConfig, v string) { c.RuntimeDir = v })
+	o.text("runtime-source", "runtimeSource", "`directory` of the libraries that come with this driver (default "+v1alpha1.DefaultRuntimeSource+")", func(c *v1alpha1.NodeConfig, v string) { c.RuntimeSource = v })
 	o.text("driver-root", "driverRoot", "`directory` of the host that the graphics driver is installed under (default "+v1alpha1.DefaultDriverRoot+")", func(c *v1alpha1.NodeConfig, v string) { c.DriverRoot = v })
 	o.text("driver-root-mount", "driverRootMount", "`directory` where this process sees --driver-root (default: the same)", func(c *v1alpha1.NodeConfig, v string) { c.DriverRootMount = v })
 	o.text("cards", "cardSource", "`source` that cards are looked for in: auto, nvml or sim (default auto: sim if --sim-fleet is given, else nvml)", func(c *v1alpha1.NodeConfig, v string) { c.CardSource = v1alpha1.CardSource(v) })
@@ -61,6 +65,8 @@ func (o *options) addTo(flags *pflag.FlagSet) {
 
 	slots := flags.Int("slots", 0, fmt.Sprintf("the most shares that one card takes (default %d)", v1alpha1.DefaultSlotsPerCard))
 	o.override("slots", "slotsPerCard", func(c *v1alpha1.NodeConfig) { c.SlotsPerCard = slots })
+	arbiter := flags.Duration("arbiter-timeout", 0, "how long preparing a claim waits for tranche-arbiter (default "+v1alpha1.DefaultArbiterTimeout.String()+")")
+	o.override("arbiter-timeout", "arbiterTimeout", func(c *v1alpha1.NodeConfig) { c.ArbiterTimeout = &metav1.Duration{Duration: *arbiter} })
 	force := flags.Bool("force-old-kubernetes", false, "share cards even where Kubernetes is too old to allocate shares rightly")
 	o.override("force-old-kubernetes", "forceOldKubernetes", func(c *v1alpha1.NodeConfig) { c.ForceOldKubernetes = *force })
 }

@@ -9,6 +9,7 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/spf13/pflag"
 	"github.com/stretchr/testify/require"
@@ -76,9 +77,12 @@ func TestConfig(t *testing.T) {
 			args: []string{
 				"--kubelet-root=/1", "--cdi-root=/2", "--state-dir=/3", "--driver-root=/4", "--driver-root-mount=/5", "--cards=sim", "--sim-fleet=/6",
 				"--default-policy=best-effort", "--health-address=:1", "--force-old-kubernetes",
+				"--run-dir=/7", "--runtime-dir=/8", "--runtime-source=/9", "--arbiter-timeout=1s",
 			},
 			want: func(t *testing.T, _ *options, c *v1alpha1.NodeConfig) {
 				require.Equal(t, []string{"/1", "/2", "/3", "/4", "/5", "/6"}, []string{c.KubeletRoot, c.CDIRoot, c.StateDir, c.DriverRoot, c.DriverRootMount, c.SimFleet})
+				require.Equal(t, []string{"/7", "/8", "/9"}, []string{c.RunDir, c.RuntimeDir, c.RuntimeSource})
+				require.Equal(t, time.Second, c.ArbiterTimeout.Duration)
 				require.Equal(t, v1alpha1.CardsSim, c.CardSource)
 				require.Equal(t, share.BestEffort, c.DefaultPolicy)
 				require.Equal(t, ":1", *c.HealthAddress)

@@ -17,6 +17,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/tranche-dra/tranche/cdi"
+	"github.com/tranche-dra/tranche/cdi/libraries"
 	"github.com/tranche-dra/tranche/pkg/api/v1alpha1"
 	"github.com/tranche-dra/tranche/pkg/checkpoint"
 	"github.com/tranche-dra/tranche/pkg/claims"
@@ -26,6 +27,7 @@ import (
 	"github.com/tranche-dra/tranche/pkg/metrics"
 	"github.com/tranche-dra/tranche/pkg/podresources"
 	"github.com/tranche-dra/tranche/pkg/prepare"
+	"github.com/tranche-dra/tranche/pkg/probe"
 	"github.com/tranche-dra/tranche/pkg/reconcile"
 )
 
@@ -65,11 +67,17 @@ func run(ctx context.Context, o *options, config *v1alpha1.NodeConfig, c clients
 	events := driver.NewClusterEvents(ctx, c.kubernetes, config.NodeName, c.nodeUID)
 	defer events.Close()
 	recorder := metrics.New(build(), *config.SlotsPerCard, heldShares{s.records})
+	installed := libraries.NewStore(config.RuntimeDir, config.RuntimeSource)
+	if digest, err := installed.Current(); err != nil {
+		logger.Error(err, "No claim can be prepared yet")
+	} else {
+		logger.Info("Found the sharing runtime", "digest", digest, "dir", config.RuntimeDir)
+	}
 	preparer := prepare.New(prepare.Config{
 		Node:  claims.Node{Driver: driver.Name, Pool: config.NodeName, DefaultPolicy: config.DefaultPolicy, Card: inventory.Card},
 		Slots: *config.SlotsPerCard, BootID: strings.TrimSpace(string(bootID)),
 		Records: s.records, Locks: s.locks, Specs: s.specs, Dirs: s.dirs, Driver: cards.files,
-		Report: damageReport{events, recorder},
+		Report: damageReport{events, recorder}, Libraries: installed, Arbiter: probe.Arbiter{Patience: config.ArbiterTimeout.Duration},
 	})
 	kubelet := podresources.New(podresources.SocketIn(config.KubeletRoot))
 	node, err := driver.New(driver.Config{
@@ -130,7 +138,7 @@ func watchOf(config *v1alpha1.NodeConfig) hostdir.Watch {
 	return hostdir.Watch{
 		Host: hostOf(config), Interval: config.ReconcileInterval.Duration,
 		Dirs: []string{
-			config.StateDir, config.CDIRoot, filepath.Join(config.KubeletRoot, "plugins"), filepath.Join(config.KubeletRoot, "plugins_registry"),
+			config.StateDir, config.RunDir, config.CDIRoot, filepath.Join(config.KubeletRoot, "plugins"), filepath.Join(config.KubeletRoot, "plugins_registry"),
 			filepath.Dir(podresources.SocketIn(config.KubeletRoot)),
 		},
 	}

@@ -39,10 +39,10 @@ const patient = 30 * time.Second // a bound for tests that would hang, never a m
 
 // process is run, with a directory of its own and a fake API server.
 type process struct {
-	root, metrics, health string
-	api                   *fake.Clientset
-	stop                  context.CancelFunc
-	wait                  func() error
+	root, metrics, health, source string
+	api                           *fake.Clientset
+	stop                          context.CancelFunc
+	wait                          func() error
 }
 
 const fleet = "apiVersion: tranche.dev/v1alpha1\nkind: Fleet\ncards:\n- uuid: %s\n  memory: 24Gi\n"
@@ -53,12 +53,17 @@ func start(t *testing.T, args ...string) *process {
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, os.RemoveAll(root)) })
 	p := &process{root: root, metrics: freeAddress(t), health: freeAddress(t), api: newAPI()}
+	source, err := fixture.Libraries(t.Context(), t.TempDir(), root+"/runtime")
+	require.NoError(t, err)
+	p.source = source
 	o, config, err := parse(t, "", nil, append([]string{
+		"--run-dir=" + root + "/run", "--runtime-dir=" + root + "/runtime", "--runtime-source=" + source,
 		"--node-name=" + fixture.Pool, "--pod-uid=pod", "--kubelet-root=" + root + "/kubelet", "--cdi-root=" + root + "/cdi", "--state-dir=" + root + "/state",
 		"--metrics-address=" + p.metrics, "--health-address=" + p.health,
 	}, args...)...)
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
+	arbiter := fixture.ServeShares(ctx, filepath.Join(config.StateDir, "shares"))
 	done := make(chan struct{})
 	var result error
 	go func() {
@@ -69,6 +74,7 @@ func start(t *testing.T, args ...string) *process {
 	t.Cleanup(func() {
 		cancel()
 		<-done
+		arbiter()
 	})
 	return p
 }

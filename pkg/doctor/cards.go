@@ -14,6 +14,9 @@ import (
 type Cards struct {
 	Lister card.Lister
 	Files  cdi.DriverFiles
+	// Runtime is what containers would mount with the driver's files; where there
+	// is none, SharingRuntime tells of it.
+	Runtime func() (cdi.Runtime, error)
 	// WhyNone says why there may be no card, where there is none.
 	WhyNone func() string
 }
@@ -31,8 +34,12 @@ func (c Cards) Examine(ctx context.Context) []Finding {
 	for _, item := range cards {
 		found = append(found, c.examine(ctx, item)...)
 	}
+	runtime, err := c.Runtime()
+	if err != nil {
+		return found
+	}
 	// What the cards of a claim have in common is the same for all of a kind.
-	if _, err := c.Files.Common(ctx, cards[:1]); err != nil {
+	if _, err := c.Files.Common(ctx, cards[:1], runtime); err != nil {
 		found = append(found, Finding{Level: Problem, Seen: err.Error(), Remedy: "as it says: pods with a claim wait until the files are there"})
 	}
 	return found

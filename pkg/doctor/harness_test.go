@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc"
 	"tags.cncf.io/container-device-interface/specs-go"
 
+	"github.com/tranche-dra/tranche/cdi"
 	"github.com/tranche-dra/tranche/pkg/card"
 	"github.com/tranche-dra/tranche/pkg/doctor"
 )
@@ -69,6 +70,8 @@ func (c cardsOf) Cards(context.Context) ([]card.Card, error) { return c.cards, c
 type files struct {
 	missing card.UUID
 	common  error
+	// runtime is what is wrong with the sharing runtime.
+	runtime error
 }
 
 func (f files) Device(_ context.Context, c card.Card) (*specs.ContainerEdits, error) {
@@ -78,7 +81,7 @@ func (f files) Device(_ context.Context, c card.Card) (*specs.ContainerEdits, er
 	return &specs.ContainerEdits{}, nil
 }
 
-func (f files) Common(context.Context, []card.Card) (*specs.ContainerEdits, error) {
+func (f files) Common(context.Context, []card.Card, cdi.Runtime) (*specs.ContainerEdits, error) {
 	return &specs.ContainerEdits{}, f.common
 }
 

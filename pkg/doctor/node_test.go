@@ -18,6 +18,8 @@ import (
 	registerapi "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 	podresourcesv1 "k8s.io/kubelet/pkg/apis/podresources/v1"
 
+	"github.com/tranche-dra/tranche/cdi"
+	"github.com/tranche-dra/tranche/cdi/libraries"
 	"github.com/tranche-dra/tranche/pkg/card"
 	"github.com/tranche-dra/tranche/pkg/checkpoint"
 	"github.com/tranche-dra/tranche/pkg/doctor"
@@ -243,12 +245,16 @@ func TestCards(t *testing.T) {
 		"the driver's libraries are missing": {
 			with(func(*card.Card) {}), files{common: errBroken}, []want{shared, {doctor.Problem, "broken", "pods with a claim wait"}},
 		},
+		"the driver's libraries are missing, and so is the runtime, which is told elsewhere": {
+			with(func(*card.Card) {}), files{common: errBroken, runtime: libraries.ErrNotInstalled}, []want{shared},
+		},
 		"no card":                  {cardsOf{}, files{}, []want{{doctor.Warning, "no cards: looked in vain", "--driver-root"}}},
 		"cards that do not answer": {cardsOf{err: errBroken}, files{}, []want{{doctor.Problem, "broken", "nvidia-smi"}}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			check := doctor.Cards{Lister: tc.cards, Files: tc.files, WhyNone: func() string { return "looked in vain" }}
+			runtime := func() (cdi.Runtime, error) { return cdi.Runtime{}, tc.files.runtime }
+			check := doctor.Cards{Lister: tc.cards, Files: tc.files, Runtime: runtime, WhyNone: func() string { return "looked in vain" }}
 			requireFindings(t, tc.want, check.Examine(t.Context()))
 		})
 	}

@@ -6,7 +6,8 @@
 // of a rolling update, and ends in the same state.
 //
 // Preparing: record Preparing (room is held from here on), share directories,
-// CDI spec, record Prepared. Unpreparing: record Unpreparing, CDI spec removed,
+// the arbiter's answer that it serves them, CDI spec, record Prepared, which names
+// the version of the sharing runtime. Unpreparing: record Unpreparing, CDI spec removed,
 // share directories removed, record removed. So nothing is ever on the node
 // without a record that tells whose it is.
 //

@@ -7,10 +7,12 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 
 	resourceapi "k8s.io/api/resource/v1"
 
 	"github.com/tranche-dra/tranche/cdi"
+	"github.com/tranche-dra/tranche/cdi/libraries"
 	"github.com/tranche-dra/tranche/pkg/card"
 	"github.com/tranche-dra/tranche/pkg/checkpoint"
 	"github.com/tranche-dra/tranche/pkg/claims"
@@ -21,6 +23,22 @@ import (
 type Reporter interface {
 	// RecordDamaged: a record was set aside at path.
 	RecordDamaged(ctx context.Context, claimUID, path string, err error)
+}
+
+// Libraries are the versions of the sharing runtime on this node.
+type Libraries interface {
+	// Current is the version for claims that have none yet.
+	Current() (libraries.Digest, error)
+	// Find is where a version is.
+	Find(d libraries.Digest) (cdi.Runtime, error)
+}
+
+// Arbiter hands out what a process of a share needs to use its card.
+type Arbiter interface {
+	// Await returns as soon as the share in that directory is served, and an
+	// error that names the remedy where it is not within a time that the
+	// arbiter's side is known to take.
+	Await(ctx context.Context, key share.Key, dir string) error
 }
 
 // Config of a Preparer. All fields are required.
@@ -37,6 +55,9 @@ type Config struct {
 	Dirs    cdi.Dirs
 	Driver  cdi.DriverFiles
 	Report  Reporter
+	// Libraries that containers mount in the place of the driver's.
+	Libraries Libraries
+	Arbiter   Arbiter
 }
 
 // Preparer prepares and unprepares claims.
@@ -78,7 +99,7 @@ func (p *Preparer) Prepare(ctx context.Context, claim *resourceapi.ResourceClaim
 	if err != nil {
 		return nil, classify(err)
 	}
-	if _, err := p.finish(ctx, record); err != nil {
+	if _, err := p.finish(ctx, record, true); err != nil {
 		return nil, classify(fmt.Errorf("prepare claim %s: %w", record.Claim, err))
 	}
 	prepared := make([]Prepared, 0, len(shares))
@@ -119,8 +140,13 @@ func (p *Preparer) hold(ctx context.Context, claim share.Claim, shares []share.S
 }
 
 // finish brings the node from a record that holds room to one that is Prepared,
-// and returns whether a file had to be written for that.
-func (p *Preparer) finish(ctx context.Context, record checkpoint.Record) (changed bool, err error) {
+// and returns whether a file had to be written for that. Asked to await, it names
+// a share to the container runtime only once the arbiter serves it.
+func (p *Preparer) finish(ctx context.Context, record checkpoint.Record, await bool) (changed bool, err error) {
+	runtime, err := p.pin(&record)
+	if err != nil {
+		return false, err
+	}
 	// Directories of an earlier allocation of this claim.
 	if err := p.removeDirs(record.Claim.UID, keys(record.Shares)); err != nil {
 		return false, err
@@ -136,13 +162,18 @@ func (p *Preparer) finish(ctx context.Context, record checkpoint.Record) (change
 		devices = append(devices, device)
 		cards = append(cards, device.Card)
 	}
-	common, err := p.Driver.Common(ctx, cards)
+	common, err := p.Driver.Common(ctx, cards, runtime)
 	if err != nil {
 		return changed, fmt.Errorf("find driver files: %w", err)
 	}
 	spec, err := cdi.Build(record.Claim, devices, common)
 	if err != nil {
 		return changed, err
+	}
+	if await {
+		if err := p.await(ctx, devices); err != nil {
+			return changed, err
+		}
 	}
 	wrote, err := p.Specs.Write(record.Claim.UID, spec)
 	changed = changed || wrote
@@ -152,6 +183,39 @@ func (p *Preparer) finish(ctx context.Context, record checkpoint.Record) (change
 	record.Phase = checkpoint.Prepared
 	wrote, err = p.Records.Write(record)
 	return changed || wrote, err
+}
+
+// pin makes the record name the version of the sharing runtime that the claim's
+// containers mount, and returns where it is: the one that it has, as long as that
+// is installed, or else the current one.
+func (p *Preparer) pin(record *checkpoint.Record) (cdi.Runtime, error) {
+	if record.Runtime != "" {
+		if runtime, err := p.Libraries.Find(libraries.Digest(record.Runtime)); err == nil {
+			return runtime, nil
+		}
+	}
+	current, err := p.Libraries.Current()
+	if err != nil {
+		return cdi.Runtime{}, err
+	}
+	record.Runtime = string(current)
+	return p.Libraries.Find(current)
+}
+
+// await waits until the arbiter serves all shares. A container that started
+// before would have its first use of the card refused.
+func (p *Preparer) await(ctx context.Context, devices []cdi.Device) error {
+	errs := make([]error, len(devices))
+	var wait sync.WaitGroup
+	for i, d := range devices {
+		wait.Go(func() {
+			if err := p.Arbiter.Await(ctx, d.Share.Key(), d.HostDir); err != nil {
+				errs[i] = fmt.Errorf("request %s, card %s: %w", d.Share.Request, d.Card.UUID, err)
+			}
+		})
+	}
+	wait.Wait()
+	return errors.Join(errs...)
 }
 
 // device writes the directory of a share and says what its containers get.

@@ -14,8 +14,10 @@ import (
 // not ask again when a container restarts, so what was lost or belongs to an
 // earlier boot is written again here. A claim without a record
 // loses whatever it still has on the node; a damaged record is set aside and its
-// files stay, for its containers may be running. It returns whether anything
-// had to be changed.
+// files stay, for its containers may be running. Only after a reboot does it wait
+// for the arbiter, as Prepare does: of a claim that was served once, files are
+// mended whether or not the arbiter is away at the moment. It returns whether
+// anything had to be changed.
 func (p *Preparer) Restore(ctx context.Context, uid string) (healed bool, err error) {
 	unlock, err := p.Locks.Claim(ctx, uid)
 	if err != nil {
@@ -49,7 +51,7 @@ func (p *Preparer) Restore(ctx context.Context, uid string) (healed bool, err er
 			return false, err
 		}
 	}
-	changed, err := p.finish(ctx, record)
+	changed, err := p.finish(ctx, record, rebooted)
 	if err != nil {
 		return changed, fmt.Errorf("restore claim %s: %w", record.Claim, err)
 	}

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/fsnotify/fsnotify"
+	"golang.org/x/sync/errgroup"
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
@@ -41,7 +42,7 @@ type Preparer interface {
 	Restore(ctx context.Context, uid string) (healed bool, err error)
 }
 
-// Recorder counts what was healed, by kind: "restored" (files were missing or
+// Recorder counts what was healed, by several at once and by kind: "restored" (files were missing or
 // wrong), "interrupted" (an unprepare was finished), "set aside" (a damaged
 // record), "damaged" (a record was made anew), "orphan" (files of nobody were
 // removed), "stale" (a claim that is gone was released).
@@ -90,6 +91,9 @@ const (
 	// the healing of all: kubelet, the API server with all questions of a pass,
 	// and whoever else changes a claim.
 	kubeletPatience, serverPatience, claimPatience = 5 * time.Second, 20 * time.Second, 10 * time.Second
+	// restoredAtOnce is how many claims are mended at the same time: after a
+	// reboot each may wait for the arbiter, and none must wait for another.
+	restoredAtOnce = 64
 )
 
 // Run heals until ctx ends, and returns nil then. An error means that this
@@ -206,21 +210,38 @@ func (r *Reconciler) Pass(ctx context.Context, full bool) error {
 	if err != nil {
 		return err
 	}
-	var errs []error
+	needs := map[string]string{}
 	for _, record := range listing.Records {
 		if kind := r.need(record, onDisk[record.Claim.UID], full); kind != "" {
-			errs = append(errs, r.restore(ctx, record.Claim.UID, kind))
+			needs[record.Claim.UID] = kind
 		}
 		delete(onDisk, record.Claim.UID)
 	}
 	for _, bad := range listing.Bad {
 		delete(onDisk, bad.ClaimUID)
 		if errors.Is(bad.Err, checkpoint.ErrDamaged) {
-			errs = append(errs, r.restore(ctx, bad.ClaimUID, "set aside"))
+			needs[bad.ClaimUID] = "set aside"
 		}
 	}
+	err = r.restoreAll(ctx, needs)
 	// What is left on disk has no record.
-	return errors.Join(append(errs, r.compare(ctx, listing, slices.Sorted(maps.Keys(onDisk))))...)
+	return errors.Join(err, r.compare(ctx, listing, slices.Sorted(maps.Keys(onDisk))))
+}
+
+// restoreAll mends the claims with those UIDs, each for a kind of need.
+func (r *Reconciler) restoreAll(ctx context.Context, needs map[string]string) error {
+	uids := slices.Sorted(maps.Keys(needs))
+	errs := make([]error, len(uids))
+	var group errgroup.Group
+	group.SetLimit(restoredAtOnce)
+	for i, uid := range uids {
+		group.Go(func() error {
+			errs[i] = r.restore(ctx, uid, needs[uid])
+			return nil // one that cannot be mended does not stop the others
+		})
+	}
+	_ = group.Wait() // see above
+	return errors.Join(errs...)
 }
 
 // files is what one claim has on disk: its spec, and the shares whose directory

@@ -24,6 +24,7 @@ import (
 	"github.com/tranche-dra/tranche/pkg/claims"
 	"github.com/tranche-dra/tranche/pkg/durable"
 	"github.com/tranche-dra/tranche/pkg/reconcile"
+	"github.com/tranche-dra/tranche/pkg/share"
 	"github.com/tranche-dra/tranche/tests/fixture"
 )
 
@@ -220,6 +221,51 @@ func TestAfterARebootAFullPassPreparesAgain(t *testing.T) {
 	require.Equal(t, "boot-2", record.BootID)
 	require.Equal(t, checkpoint.Prepared, record.Phase)
 	require.FileExists(t, node.Specs.Path(string(claim.UID)))
+}
+
+// queue is an arbiter that serves nobody until all claims wait for it, but one
+// that it never serves.
+type queue struct {
+	mu      sync.Mutex
+	waiting int
+	all     chan struct{}
+	never   share.Claim
+}
+
+func (q *queue) Await(ctx context.Context, key share.Key, _ string) error {
+	q.mu.Lock()
+	if q.waiting--; q.waiting == 0 {
+		close(q.all)
+	}
+	q.mu.Unlock()
+	select {
+	case <-q.all:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	if key.BelongsTo(q.never.UID) {
+		return errors.New("not served")
+	}
+	return nil
+}
+
+func TestNoClaimWaitsForTheArbiterOfAnother(t *testing.T) {
+	t.Parallel()
+	w, node, _ := start(t)
+	var all []*resourceapi.ResourceClaim
+	for _, n := range []string{"a", "b", "c", "d"} {
+		all = append(all, running(t, w, node, n))
+	}
+	require.NoError(t, os.RemoveAll(node.CDIRoot))
+	rebooted, err := fixture.NewNode(node.Dir, 2, "boot-2", durable.Files{})
+	require.NoError(t, err)
+	rebooted.Arbiter = &queue{waiting: len(all), all: make(chan struct{}), never: claims.Of(all[0])}
+	require.ErrorContains(t, reconciler(w, rebooted).Pass(t.Context(), true), "restore claim team/a: ")
+	require.NoFileExists(t, node.Specs.Path(string(all[0].UID)))
+	for _, claim := range all[1:] {
+		require.FileExists(t, node.Specs.Path(string(claim.UID)))
+	}
+	require.Equal(t, map[string]int{"restored": 3}, w.healed)
 }
 
 func TestAClaimThatIsGoneIsReleasedOnceAfterTheGraceTime(t *testing.T) {

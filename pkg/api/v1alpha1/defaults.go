@@ -3,6 +3,7 @@
 package v1alpha1
 
 import (
+	"path/filepath"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -17,6 +18,8 @@ const (
 	DefaultKubeletRoot    = "/var/lib/kubelet"
 	DefaultCDIRoot        = "/var/run/cdi"
 	DefaultStateDir       = "/var/lib/tranche"
+	DefaultRunDir         = "/run/tranche"
+	DefaultRuntimeSource  = "/usr/lib/tranche"
 	DefaultDriverRoot     = "/"
 	DefaultSlotsPerCard   = 16
 	DefaultMetricsAddress = ":9478"
@@ -26,6 +29,7 @@ const (
 
 	DefaultReconcileInterval = 10 * time.Second
 	DefaultStaleGrace        = 5 * time.Minute
+	DefaultArbiterTimeout    = 5 * time.Second
 )
 
 // SetDefaults fills what a merged ShareConfig leaves open: the policy is the
@@ -57,6 +61,9 @@ func SetNodeDefaults(c *NodeConfig) {
 	setDefault(&c.KubeletRoot, DefaultKubeletRoot)
 	setDefault(&c.CDIRoot, DefaultCDIRoot)
 	setDefault(&c.StateDir, DefaultStateDir)
+	setDefault(&c.RunDir, DefaultRunDir)
+	setDefault(&c.RuntimeDir, filepath.Join(c.StateDir, "runtime"))
+	setDefault(&c.RuntimeSource, DefaultRuntimeSource)
 	setDefault(&c.DriverRoot, DefaultDriverRoot)
 	setDefault(&c.DriverRootMount, c.DriverRoot)
 	setDefault(&c.CardSource, CardsAuto)
@@ -67,6 +74,7 @@ func SetNodeDefaults(c *NodeConfig) {
 	setUnset(&c.HealthAddress, DefaultHealthAddress)
 	setUnset(&c.ReconcileInterval, metav1.Duration{Duration: DefaultReconcileInterval})
 	setUnset(&c.StaleGrace, metav1.Duration{Duration: DefaultStaleGrace})
+	setUnset(&c.ArbiterTimeout, metav1.Duration{Duration: DefaultArbiterTimeout})
 }
 
 func setDefault[T comparable](field *T, value T) {

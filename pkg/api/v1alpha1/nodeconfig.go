@@ -44,6 +44,15 @@ type NodeConfig struct {
 	// StateDir holds the records, the directories of the shares and the
 	// libraries, on a disk that outlives the process. Default /var/lib/tranche.
 	StateDir string `json:"stateDir,omitempty"`
+	// RunDir holds what need not outlive a boot: simulated cards, and what the
+	// arbiter keeps. Default /run/tranche.
+	RunDir string `json:"runDir,omitempty"`
+	// RuntimeDir holds the versions of the sharing runtime that containers
+	// mount. Default: the directory "runtime" in StateDir.
+	RuntimeDir string `json:"runtimeDir,omitempty"`
+	// RuntimeSource holds the version that comes with this driver, to tell which
+	// of those in RuntimeDir new claims take. Default /usr/lib/tranche.
+	RuntimeSource string `json:"runtimeSource,omitempty"`
 	// DriverRoot is the directory on the host that the graphics driver is
 	// installed under. Default "/". Specs name files by this path.
 	DriverRoot string `json:"driverRoot,omitempty"`
@@ -81,6 +90,11 @@ type NodeConfig struct {
 	// server and from kubelet before it is released without being asked to.
 	// Default 5m.
 	StaleGrace *metav1.Duration `json:"staleGrace,omitempty"`
+
+	// ArbiterTimeout is how long preparing a claim waits for tranche-arbiter to
+	// serve its shares before the call fails, more than 0s and at most 30s.
+	// Default 5s.
+	ArbiterTimeout *metav1.Duration `json:"arbiterTimeout,omitempty"`
 
 	// ForceOldKubernetes publishes shareable cards even where the API server
 	// is of a version that is known to allocate shares wrongly (before 1.36).

@@ -63,6 +63,9 @@ func TestSetNodeDefaults(t *testing.T) {
 	require.Equal(t, share.GuaranteedBurst, c.DefaultPolicy)
 	require.Equal(t, 16, *c.SlotsPerCard)
 	require.Equal(t, 10*time.Second, c.ReconcileInterval.Duration)
+	require.Equal(t, 5*time.Second, c.ArbiterTimeout.Duration)
+	require.Equal(t, "/run/tranche", c.RunDir)
+	require.Equal(t, "/var/lib/tranche/runtime", c.RuntimeDir)
 	require.Zero(t, c.MemoryReserveMiB())
 
 	set, err := v1alpha1.DecodeNodeConfig([]byte(nodeHead + `
@@ -70,6 +73,8 @@ nodeName: node1
 kubeletRoot: /k
 cdiRoot: /c
 stateDir: /s
+runDir: /r
+runtimeSource: /u
 driverRoot: /run/nvidia/driver
 cardSource: sim
 simFleet: /f
@@ -80,11 +85,13 @@ metricsAddress: ""
 healthAddress: 127.0.0.1:1
 reconcileInterval: 3s
 staleGrace: 4s
+arbiterTimeout: 1s
 forceOldKubernetes: true
 `))
 	require.NoError(t, err)
 	want := set.DeepCopy()
 	want.DriverRootMount = "/run/nvidia/driver"
+	want.RuntimeDir = "/s/runtime"
 	v1alpha1.SetNodeDefaults(set)
 	require.Equal(t, want, set, "what is set stays, an empty address included")
 	require.Empty(t, set.Validate(nil))
@@ -119,6 +126,11 @@ func TestValidateNodeConfig(t *testing.T) {
 		"a port out of range":             {"healthAddress: :65536", "0 to 65535"},
 		"both servers on one address":     {`{metricsAddress: ":1", healthAddress: ":1"}`, `healthAddress: Duplicate value: ":1"`},
 		"a reconcile interval that spins": {"reconcileInterval: 1ms", "reconcileInterval: Invalid value: \"1ms\": must be at least 1s"},
+		"a relative directory to run in":  {"runDir: run", "runDir: Invalid value"},
+		"a relative runtime":              {"runtimeDir: runtime", "runtimeDir: Invalid value"},
+		"a relative source":               {"runtimeSource: lib", "runtimeSource: Invalid value"},
+		"no time for the arbiter":         {"arbiterTimeout: 0s", "arbiterTimeout: Invalid value: \"0s\": must be more than 0s"},
+		"more time than kubelet has":      {"arbiterTimeout: 31s", "at most 30s"},
 		"no grace at all":                 {"staleGrace: 0s", "staleGrace: Invalid value: \"0s\": must be more than 0s"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -19,6 +19,8 @@ import (
 const (
 	maxSlotsPerCard      = 128
 	minReconcileInterval = time.Second
+	// maxArbiterTimeout leaves some of the 45 s that kubelet waits for an answer.
+	maxArbiterTimeout = 30 * time.Second
 	// maxKubeletRoot is in bytes. kubelet dials the driver's sockets by their
 	// paths, a unix socket's path has at most 107 bytes on Linux, and the
 	// shortest unique one is plugins_registry/dra-<22 characters>-reg.sock.
@@ -43,6 +45,10 @@ func (c *NodeConfig) Validate(path *field.Path) field.ErrorList {
 	if g := c.StaleGrace; g != nil && g.Duration <= 0 {
 		errs = append(errs, field.Invalid(path.Child("staleGrace"), g.Duration.String(), "must be more than 0s"))
 	}
+	if a := c.ArbiterTimeout; a != nil && (a.Duration <= 0 || a.Duration > maxArbiterTimeout) {
+		errs = append(errs, field.Invalid(path.Child("arbiterTimeout"), a.Duration.String(),
+			"must be more than 0s and at most "+maxArbiterTimeout.String()))
+	}
 	return errs
 }
 
@@ -63,6 +69,9 @@ func (c *NodeConfig) validatePaths(path *field.Path) field.ErrorList {
 		{"kubeletRoot", c.KubeletRoot},
 		{"cdiRoot", c.CDIRoot},
 		{"stateDir", c.StateDir},
+		{"runDir", c.RunDir},
+		{"runtimeDir", c.RuntimeDir},
+		{"runtimeSource", c.RuntimeSource},
 		{"driverRoot", c.DriverRoot},
 		{"driverRootMount", c.DriverRootMount},
 		{"simFleet", c.SimFleet},
