@@ -47,6 +47,8 @@ CUresult around_begin_limit(struct around *around, CUlimit limit, size_t value);
 bool around_end_limit(struct around *around, CUresult *result);
 CUresult around_begin_context_end(struct around *around, CUcontext context);
 bool around_end_context_end(struct around *around, CUresult *result);
+CUresult around_begin_context_detach(struct around *around, CUcontext context);
+bool around_end_context_detach(struct around *around, CUresult *result);
 CUresult around_begin_green_end(struct around *around, CUgreenCtx context);
 bool around_end_green_end(struct around *around, CUresult *result);
 CUresult around_begin_primary_release(struct around *around, CUdevice device);

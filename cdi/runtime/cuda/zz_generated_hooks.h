@@ -28,6 +28,7 @@ enum cuda_hook {
 	HOOK_cuMemAllocManaged,
 	HOOK_cuMemFree,
 	HOOK_cuMemFree_v2,
+	HOOK_cuIpcGetMemHandle,
 	HOOK_cuIpcOpenMemHandle,
 	HOOK_cuIpcOpenMemHandle_v2,
 	HOOK_cuIpcCloseMemHandle,
@@ -173,10 +174,10 @@ enum cuda_hook {
 	HOOK_cuFuncGetModule,
 	HOOK_cuFuncIsLoaded,
 	HOOK_cuGetErrorName,
+	HOOK_cuGraphChildGraphNodeGetGraph,
 	HOOK_cuGraphGetNodes,
 	HOOK_cuGraphMemAllocNodeGetParams,
 	HOOK_cuGraphNodeGetType,
-	HOOK_cuIpcGetMemHandle,
 	HOOK_cuMemGetAddressRange_v2,
 	HOOK_cuMemGetAllocationGranularity,
 	HOOK_cuMemGetAllocationPropertiesFromHandle,
@@ -197,6 +198,7 @@ enum cuda_hook {
 	HOOK_cuStreamGetDevice_ptsz,
 	HOOK_cuStreamIsCapturing,
 	HOOK_cuStreamIsCapturing_ptsz,
+	HOOK_cuThreadExchangeStreamCaptureMode,
 	CUDA_REALS
 };
 
@@ -357,6 +359,15 @@ static inline CUresult real_cuMemFree_v2(CUdeviceptr dptr)
 	real_fn_cuMemFree_v2 *real = (real_fn_cuMemFree_v2 *)cuda_real(HOOK_cuMemFree_v2);
 
 	return real != NULL ? real(dptr) : CUDA_ERROR_NOT_FOUND;
+}
+
+typedef CUresult real_fn_cuIpcGetMemHandle(CUipcMemHandle *pHandle, CUdeviceptr dptr);
+
+static inline CUresult real_cuIpcGetMemHandle(CUipcMemHandle *pHandle, CUdeviceptr dptr)
+{
+	real_fn_cuIpcGetMemHandle *real = (real_fn_cuIpcGetMemHandle *)cuda_real(HOOK_cuIpcGetMemHandle);
+
+	return real != NULL ? real(pHandle, dptr) : CUDA_ERROR_NOT_FOUND;
 }
 
 typedef CUresult real_fn_cuIpcOpenMemHandle(CUdeviceptr *pdptr, CUipcMemHandle handle, unsigned int Flags);
@@ -1655,6 +1666,15 @@ static inline CUresult real_cuGetErrorName(CUresult error, const char **pStr)
 	return real != NULL ? real(error, pStr) : CUDA_ERROR_NOT_FOUND;
 }
 
+typedef CUresult real_fn_cuGraphChildGraphNodeGetGraph(CUgraphNode hNode, CUgraph *phGraph);
+
+static inline CUresult real_cuGraphChildGraphNodeGetGraph(CUgraphNode hNode, CUgraph *phGraph)
+{
+	real_fn_cuGraphChildGraphNodeGetGraph *real = (real_fn_cuGraphChildGraphNodeGetGraph *)cuda_real(HOOK_cuGraphChildGraphNodeGetGraph);
+
+	return real != NULL ? real(hNode, phGraph) : CUDA_ERROR_NOT_FOUND;
+}
+
 typedef CUresult real_fn_cuGraphGetNodes(CUgraph hGraph, CUgraphNode *nodes, size_t *numNodes);
 
 static inline CUresult real_cuGraphGetNodes(CUgraph hGraph, CUgraphNode *nodes, size_t *numNodes)
@@ -1680,15 +1700,6 @@ static inline CUresult real_cuGraphNodeGetType(CUgraphNode hNode, CUgraphNodeTyp
 	real_fn_cuGraphNodeGetType *real = (real_fn_cuGraphNodeGetType *)cuda_real(HOOK_cuGraphNodeGetType);
 
 	return real != NULL ? real(hNode, type) : CUDA_ERROR_NOT_FOUND;
-}
-
-typedef CUresult real_fn_cuIpcGetMemHandle(CUipcMemHandle *pHandle, CUdeviceptr dptr);
-
-static inline CUresult real_cuIpcGetMemHandle(CUipcMemHandle *pHandle, CUdeviceptr dptr)
-{
-	real_fn_cuIpcGetMemHandle *real = (real_fn_cuIpcGetMemHandle *)cuda_real(HOOK_cuIpcGetMemHandle);
-
-	return real != NULL ? real(pHandle, dptr) : CUDA_ERROR_NOT_FOUND;
 }
 
 typedef CUresult real_fn_cuMemGetAddressRange_v2(CUdeviceptr *pbase, size_t *psize, CUdeviceptr dptr);
@@ -1871,6 +1882,15 @@ static inline CUresult real_cuStreamIsCapturing_ptsz(CUstream hStream, CUstreamC
 	return real != NULL ? real(hStream, captureStatus) : CUDA_ERROR_NOT_FOUND;
 }
 
+typedef CUresult real_fn_cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode *mode);
+
+static inline CUresult real_cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode *mode)
+{
+	real_fn_cuThreadExchangeStreamCaptureMode *real = (real_fn_cuThreadExchangeStreamCaptureMode *)cuda_real(HOOK_cuThreadExchangeStreamCaptureMode);
+
+	return real != NULL ? real(mode) : CUDA_ERROR_NOT_FOUND;
+}
+
 /* The one of several functions with the same parameters that hook names. */
 
 static inline CUresult real_of_cuIpcOpenMemHandle(enum cuda_hook hook, CUdeviceptr *pdptr, CUipcMemHandle handle, unsigned int Flags)
@@ -1945,6 +1965,7 @@ CUresult hook_cuMemAllocPitch_v2(CUdeviceptr *dptr, size_t *pPitch, size_t Width
 CUresult hook_cuMemAllocManaged(CUdeviceptr *dptr, size_t bytesize, unsigned int flags);
 CUresult hook_cuMemFree(CUdeviceptr_v1 dptr);
 CUresult hook_cuMemFree_v2(CUdeviceptr dptr);
+CUresult hook_cuIpcGetMemHandle(CUipcMemHandle *pHandle, CUdeviceptr dptr);
 CUresult hook_cuIpcOpenMemHandle(enum cuda_hook hook, CUdeviceptr *pdptr, CUipcMemHandle handle, unsigned int Flags);
 CUresult hook_cuIpcCloseMemHandle(CUdeviceptr dptr);
 CUresult hook_cuMemAllocAsync(enum cuda_hook hook, CUdeviceptr *dptr, size_t bytesize, CUstream hStream);

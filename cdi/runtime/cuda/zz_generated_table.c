@@ -21,6 +21,7 @@ const struct cuda_hook_entry cuda_hook_table[CUDA_REALS] = {
 	[HOOK_cuMemAllocManaged] = {"cuMemAllocManaged", (void *)cuMemAllocManaged},
 	[HOOK_cuMemFree] = {"cuMemFree", (void *)cuMemFree},
 	[HOOK_cuMemFree_v2] = {"cuMemFree_v2", (void *)cuMemFree_v2},
+	[HOOK_cuIpcGetMemHandle] = {"cuIpcGetMemHandle", (void *)cuIpcGetMemHandle},
 	[HOOK_cuIpcOpenMemHandle] = {"cuIpcOpenMemHandle", (void *)cuIpcOpenMemHandle},
 	[HOOK_cuIpcOpenMemHandle_v2] = {"cuIpcOpenMemHandle_v2", (void *)cuIpcOpenMemHandle_v2},
 	[HOOK_cuIpcCloseMemHandle] = {"cuIpcCloseMemHandle", (void *)cuIpcCloseMemHandle},
@@ -165,10 +166,10 @@ const struct cuda_hook_entry cuda_hook_table[CUDA_REALS] = {
 	[HOOK_cuFuncGetModule] = {"cuFuncGetModule", NULL},
 	[HOOK_cuFuncIsLoaded] = {"cuFuncIsLoaded", NULL},
 	[HOOK_cuGetErrorName] = {"cuGetErrorName", NULL},
+	[HOOK_cuGraphChildGraphNodeGetGraph] = {"cuGraphChildGraphNodeGetGraph", NULL},
 	[HOOK_cuGraphGetNodes] = {"cuGraphGetNodes", NULL},
 	[HOOK_cuGraphMemAllocNodeGetParams] = {"cuGraphMemAllocNodeGetParams", NULL},
 	[HOOK_cuGraphNodeGetType] = {"cuGraphNodeGetType", NULL},
-	[HOOK_cuIpcGetMemHandle] = {"cuIpcGetMemHandle", NULL},
 	[HOOK_cuMemGetAddressRange_v2] = {"cuMemGetAddressRange_v2", NULL},
 	[HOOK_cuMemGetAllocationGranularity] = {"cuMemGetAllocationGranularity", NULL},
 	[HOOK_cuMemGetAllocationPropertiesFromHandle] = {"cuMemGetAllocationPropertiesFromHandle", NULL},
@@ -189,6 +190,7 @@ const struct cuda_hook_entry cuda_hook_table[CUDA_REALS] = {
 	[HOOK_cuStreamGetDevice_ptsz] = {"cuStreamGetDevice_ptsz", NULL},
 	[HOOK_cuStreamIsCapturing] = {"cuStreamIsCapturing", NULL},
 	[HOOK_cuStreamIsCapturing_ptsz] = {"cuStreamIsCapturing_ptsz", NULL},
+	[HOOK_cuThreadExchangeStreamCaptureMode] = {"cuThreadExchangeStreamCaptureMode", NULL},
 };
 
 void *cuda_real_slow(enum cuda_hook hook)

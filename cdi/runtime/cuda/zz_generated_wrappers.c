@@ -105,6 +105,13 @@ EXPORTED CUresult cuMemFree_v2(CUdeviceptr dptr)
 	return hook_cuMemFree_v2(dptr);
 }
 
+EXPORTED CUresult cuIpcGetMemHandle(CUipcMemHandle *pHandle, CUdeviceptr dptr)
+{
+	if (!cuda_has(HOOK_cuIpcGetMemHandle))
+		return CUDA_ERROR_NOT_FOUND;
+	return hook_cuIpcGetMemHandle(pHandle, dptr);
+}
+
 EXPORTED CUresult cuIpcOpenMemHandle(CUdeviceptr *pdptr, CUipcMemHandle handle, unsigned int Flags)
 {
 	if (!cuda_has(HOOK_cuIpcOpenMemHandle))
@@ -668,11 +675,11 @@ EXPORTED CUresult cuCtxDetach(CUcontext ctx)
 
 	if (real == NULL)
 		return CUDA_ERROR_NOT_FOUND;
-	result = around_begin_context_end(&around, ctx);
+	result = around_begin_context_detach(&around, ctx);
 	if (result == CUDA_SUCCESS)
 		do
 			result = real(ctx);
-		while (around_end_context_end(&around, &result));
+		while (around_end_context_detach(&around, &result));
 	return result;
 }
 
