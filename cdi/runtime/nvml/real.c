@@ -4,6 +4,7 @@
  * it as needed.
  */
 #include <dlfcn.h>
+#include <errno.h>
 
 #include "zz_generated_hooks.h"
 
@@ -11,6 +12,8 @@ void *tranche_real(const char *name)
 {
 	static void *library;
 	void *found = __atomic_load_n(&library, __ATOMIC_ACQUIRE);
+	int saved = errno;
+	void *function;
 
 	if (!found) {
 		found = dlopen("libnvidia-ml-real.so.1", RTLD_LAZY | RTLD_NOLOAD);
@@ -18,5 +21,7 @@ void *tranche_real(const char *name)
 			return NULL;
 		__atomic_store_n(&library, found, __ATOMIC_RELEASE);
 	}
-	return dlsym(found, name);
+	function = dlsym(found, name);
+	errno = saved;
+	return function;
 }
