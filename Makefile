@@ -38,9 +38,11 @@ IMAGES := build/images
 CLUSTER := $(BIN)/tranche-cluster
 IMAGE_PREFIX := localhost/tranche
 NODE_IMAGE := $(IMAGES)/tranche-node.tar
+ARBITER_IMAGE := $(IMAGES)/tranche-arbiter.tar
 BUSYBOX_IMAGE := $(IMAGES)/busybox.tar
+CLIENT_IMAGE := $(IMAGES)/client.tar
 # Quoted for the shell and for go test -exec alike.
-IN_CLUSTER = '$(CURDIR)/$(CLUSTER)' run --image '$(CURDIR)/$(NODE_IMAGE)' --image '$(CURDIR)/$(BUSYBOX_IMAGE)' $(CLUSTER_FLAGS)
+IN_CLUSTER = '$(CURDIR)/$(CLUSTER)' run $(foreach i,$(NODE_IMAGE) $(ARBITER_IMAGE) $(BUSYBOX_IMAGE) $(CLIENT_IMAGE),--image '$(CURDIR)/$(i)') $(CLUSTER_FLAGS)
 
 # Tools are versions in tests/tools/go.mod; Go builds and caches them.
 TOOL := go tool -modfile='$(CURDIR)/tests/tools/go.mod'
@@ -126,15 +128,24 @@ build: machine-build ## Build the binaries into build/bin
 	@mkdir -p $(BIN)
 	@$(GO_BUILD) -ldflags "$(LDFLAGS)" -o $(BIN)/ ./cmd/...
 
+# Containers get these libraries from their node, not from their image.
+OF_THE_NODE := $(foreach l,libcuda.so.1 libcuda-real.so.1 libnvidia-ml.so.1 libnvidia-ml-real.so.1,--provided-lib $(l))
+# What libraries of the node may need beside the libc that every client has.
+CLIENT_LIBRARIES := libm.so.6 libdl.so.2 libpthread.so.0 libgcc_s.so.1
+
 .PHONY: images
-images: machine-cluster build $(CLUSTER) ## Make the container images of the test cluster, without Docker
+images: machine-cluster build native $(CLUSTER) ## Make the container images of the test cluster, without Docker
 	@echo 'Making the images'
 	@mkdir -p $(IMAGES)
-	@$(CLUSTER) image --output $(NODE_IMAGE) --name $(IMAGE_PREFIX)/tranche-node:dev \
-		--entrypoint /usr/bin/tranche-node $(BIN)/tranche-node=/usr/bin/tranche-node
-	@busybox=$$(command -v busybox); \
-	$(CLUSTER) image --output $(BUSYBOX_IMAGE) --name $(IMAGE_PREFIX)/busybox:dev \
-		$$("$$busybox" --list | grep -vx busybox | sed 's|.*|--link /bin/&=busybox|') "$$busybox=/bin/busybox"
+	@$(CLUSTER) image --output $(NODE_IMAGE) --name $(IMAGE_PREFIX)/tranche-node:dev --entrypoint /usr/bin/tranche-node $(OF_THE_NODE) \
+		$(BIN)/tranche-node=/usr/bin/tranche-node $(NATIVE)/runtime=/usr/lib/tranche/runtime $(NATIVE)/sim=/usr/lib/tranche/sim
+	@$(CLUSTER) image --output $(ARBITER_IMAGE) --name $(IMAGE_PREFIX)/tranche-arbiter:dev \
+		--entrypoint /usr/bin/tranche-arbiter $(BIN)/tranche-arbiter=/usr/bin/tranche-arbiter
+	@busybox=$$(command -v busybox); links=$$("$$busybox" --list | grep -vx busybox | sed 's|.*|--link /bin/&=busybox|'); \
+	$(CLUSTER) image --output $(BUSYBOX_IMAGE) --name $(IMAGE_PREFIX)/busybox:dev $$links "$$busybox=/bin/busybox"; \
+	libraries=$$(for l in $(CLIENT_LIBRARIES); do file=$$(realpath "$$($(CC) -print-file-name=$$l)"); echo "$$file=/usr/lib/x86_64-linux-gnu/$$l"; done); \
+	$(CLUSTER) image --output $(CLIENT_IMAGE) --name $(IMAGE_PREFIX)/client:dev $(OF_THE_NODE) $$links "$$busybox=/bin/busybox" \
+		$$libraries $(NATIVE)/clients=/usr/bin
 
 .PHONY: cluster
 cluster: machine-cluster $(CLUSTER) ## Build the programs of the test cluster; the first time takes some 10 minutes on two cores

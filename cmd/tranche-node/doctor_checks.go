@@ -49,7 +49,9 @@ func checksOf(o *options, config *v1alpha1.NodeConfig, endpoint string) (checks 
 		doctor.Check{Name: "other plugins", Examiner: doctor.OtherPlugins{KubeletRoot: config.KubeletRoot, Cards: cards}},
 		doctor.Check{Name: "records", Examiner: doctor.Records(records)},
 		doctor.Check{Name: "sharing runtime", Examiner: doctor.SharingRuntime{Store: installed, Records: records}},
-		doctor.Check{Name: "arbiter", Examiner: doctor.Arbiter{Shares: filepath.Join(config.StateDir, "shares")}},
+		doctor.Check{Name: "arbiter", Examiner: doctor.Arbiter{
+			Shares: filepath.Join(config.StateDir, "shares"), Lock: filepath.Join(config.RunDir, "arbiter", "lock"),
+		}},
 	)
 	cluster, err := clusterChecks(o, config, cards)
 	return append(checks, cluster...), cards.close, err

@@ -32,8 +32,10 @@ import (
 
 const (
 	memoryPerCard card.MiB = 24 << 10
-	image                  = "localhost/tranche/busybox:dev"
-	extended               = "tranche.dev/gpu"
+	// gpuImage has programs that use a card, image has a shell.
+	gpuImage = "localhost/tranche/client:dev"
+	image    = "localhost/tranche/busybox:dev"
+	extended = "tranche.dev/gpu"
 )
 
 // examples are all objects of each folder.
@@ -133,7 +135,12 @@ func TestPodsUseTheClaimsThatAreThere(t *testing.T) {
 				declared[c.Name] = false
 			}
 			for _, c := range append(spec.InitContainers, spec.Containers...) {
-				require.Equal(t, image, c.Image, name)
+				_, extends := c.Resources.Limits[extended]
+				if len(c.Resources.Claims) > 0 || extends {
+					require.Equal(t, gpuImage, c.Image, name)
+				} else {
+					require.Equal(t, image, c.Image, name)
+				}
 				for _, claim := range c.Resources.Claims {
 					require.Contains(t, declared, claim.Name, name)
 					declared[claim.Name] = true

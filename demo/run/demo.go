@@ -17,14 +17,16 @@ import (
 const (
 	driverNamespace = "tranche-system"
 	driverName      = "tranche-node"
+	arbiterName     = "tranche-arbiter"
 	// cards that the local cluster simulates, see its fleet.
 	cards = 2
 
 	localCluster = "demo/clusters/local"
 	threePods    = "demo/examples/three-pods-one-card"
-	// oneOfThree prints what it is told of its share.
-	oneOfThree = "part-a"
-	fourthPod  = "demo/examples/two-containers-one-claim"
+	// oneOfThree and anotherOfThree hold different amounts of memory, and print how
+	// far they get.
+	oneOfThree, anotherOfThree = "part-a", "part-c"
+	fourthPod                  = "demo/examples/two-containers-one-claim"
 )
 
 // whatToTry begins where the story ends: card 0 is full but for some memory, card
@@ -36,6 +38,8 @@ const whatToTry = `Try next:
   %-41s   who holds what now
   kubectl get resourceslices -o yaml          the cards as they are published
   kubectl get resourceclaims -o yaml          the shares as they were granted
+  kubectl exec part-b -- tranche-smi          what a monitoring program sees in that pod
+  kubectl exec part-b -- fill vmm 512         memory by another way, up to the same limit
   kubectl -n tranche-system logs ds/tranche-node
                                               what the driver did
 More examples are in demo/examples.`
@@ -45,8 +49,10 @@ const (
 	// tryYourself is for a cluster that is about to go.
 	tryYourself = "Try it yourself: make demo KEEP=1 leaves you a shell in such a cluster; demo/examples has more to apply."
 	// limits is what must not be read into the story.
-	limits = `What was shown is placing and telling. Nothing stops a process from using more than share.json says yet:
-README.md, "What is enforced, and what is not".`
+	limits = `What was shown is placing, and memory that cannot be exceeded. Compute is placed and told, but nothing
+stops a process from using more of it yet: README.md, "What is enforced, and what is not".`
+	// contextsCost explains why nobody gets all of it.
+	contextsCost = `The rest is what CUDA itself takes for a context, which counts as it does on a card of one's own.`
 	// ledgers explains a column that nobody can guess.
 	ledgers = `Amounts are free/total. CORES is percent of a card's compute; OFFLINE is a second ledger of it, for batch work
 that runs while online work on the card idles.`
@@ -110,10 +116,13 @@ func (d *demo) install(ctx context.Context) error {
 	if _, err := d.kubectl(ctx, "apply", "-k", localCluster); err != nil {
 		return fmt.Errorf("install the driver: %w", err)
 	}
-	if err := d.await(ctx, "the driver to be ready on every node", d.driverReady); err != nil {
+	if err := d.await(ctx, "the driver to be ready on every node", d.ready(driverName)); err != nil {
 		return err
 	}
-	d.say.done("the driver is ready")
+	if err := d.await(ctx, "the arbiter to be ready on every node", d.ready(arbiterName)); err != nil {
+		return err
+	}
+	d.say.done("the driver is ready, and so is the arbiter, which keeps processes to their memory")
 	if err := d.await(ctx, "the cards to be published", d.cardsPublished); err != nil {
 		return err
 	}
@@ -155,21 +164,31 @@ func (d *demo) share(ctx context.Context) error {
 	return d.table(snapshot.WriteTables)
 }
 
-// tell shows what a container is told of its share.
+// tell shows what containers see of the card that they share, and how far they
+// get.
 func (d *demo) tell(ctx context.Context) error {
-	d.say.head("See what a container is told of its share: this one prints the share.json that it finds.", "kubectl logs "+oneOfThree)
-	var said []byte
-	err := d.await(ctx, "pod "+oneOfThree+" to say what it holds", func(ctx context.Context) (string, error) {
-		var err error
-		if said, err = d.kubectl(ctx, "logs", oneOfThree); err == nil && len(said) == 0 {
-			return "it has said nothing", nil
+	d.say.head("See what two of the containers see of their card. Both ask NVML; then a CUDA program takes as much memory as it gets.", "")
+	for _, pod := range []string{oneOfThree, anotherOfThree} {
+		var said string
+		err := d.await(ctx, "pod "+pod+" to say how far it got", func(ctx context.Context) (string, error) {
+			raw, err := d.kubectl(ctx, "logs", pod)
+			if said = string(raw); err == nil && !strings.Contains(said, whenFull) {
+				return "it has not said", nil
+			}
+			return "", err
+		})
+		if err != nil {
+			return err
 		}
-		return "", err
-	})
-	if err != nil {
-		return err
+		d.say.line("   $ kubectl logs %s", pod)
+		d.say.block(said)
+		total, taken, err := howFar(said)
+		if err != nil {
+			return fmt.Errorf("look how far pod %s got: %w", pod, err)
+		}
+		d.say.line("   It was shown a card of %d MiB, took %d MiB, and was then told CUDA_ERROR_OUT_OF_MEMORY.\n", total, taken)
 	}
-	d.say.block(string(said))
+	d.say.text(contextsCost)
 	return nil
 }
 

@@ -50,7 +50,7 @@ func TestTheStory(t *testing.T) {
 			d.keep, d.testCluster = test.keep, test.testCluster
 			require.NoError(t, d.run(t.Context()))
 			golden.Equal(t, name+".golden.txt", said.Bytes())
-			require.Equal(t, []string{"apply -k " + localCluster, "apply -f " + threePods + " -o json", "apply -f " + fourthPod + " -o json", "logs part-a", "logs part-a"}, w.calls)
+			require.Equal(t, []string{"apply -k " + localCluster, "apply -f " + threePods + " -o json", "apply -f " + fourthPod + " -o json", "logs part-a", "logs part-a", "logs part-c"}, w.calls)
 		})
 	}
 }
@@ -69,6 +69,10 @@ func TestWhatStopsTheStory(t *testing.T) {
 		"the driver is never ready: its last words are shown": {
 			change: func(w *world) { w.ready = 0 },
 			says:   []string{"wait for the driver to be ready on every node: not within", "0 of 1 pods are ready", "Last lines of tranche-system/tranche-node-x"},
+		},
+		"the arbiter is never ready": {
+			change: func(w *world) { w.arbiters = 0 },
+			says:   []string{"wait for the arbiter to be ready on every node: not within", "0 of 1 pods are ready"},
 		},
 		"a card is missing": {
 			change: func(w *world) { w.cards = 1 },
@@ -90,9 +94,9 @@ func TestWhatStopsTheStory(t *testing.T) {
 			change: func(w *world) { delete(w.places, "b") },
 			is:     errPlacement, says: []string{"default/b", "it holds no share"},
 		},
-		"a container is told nothing": {
+		"a program never gets to its limit": {
 			change: func(w *world) { w.silent = true },
-			says:   []string{"wait for pod part-a to say what it holds: not within", "it has said nothing"},
+			says:   []string{"wait for pod part-a to say how far it got: not within", "it has not said"},
 		},
 		"nobody refuses the wrong claim": {
 			change: func(w *world) { w.refuses = false },

@@ -56,20 +56,22 @@ func (d *demo) table(write func(io.Writer) error) error {
 	return nil
 }
 
-// driverReady asks for a ready driver on every node, of the version applied.
-func (d *demo) driverReady(ctx context.Context) (string, error) {
-	set, err := d.client.AppsV1().DaemonSets(driverNamespace).Get(ctx, driverName, metav1.GetOptions{})
-	if err != nil {
-		return "", fmt.Errorf("look for the driver: %w", err)
+// ready asks for a ready pod of a DaemonSet on every node, of the version applied.
+func (d *demo) ready(name string) question {
+	return func(ctx context.Context) (string, error) {
+		set, err := d.client.AppsV1().DaemonSets(driverNamespace).Get(ctx, name, metav1.GetOptions{})
+		if err != nil {
+			return "", fmt.Errorf("look for %s: %w", name, err)
+		}
+		s := set.Status
+		switch {
+		case s.ObservedGeneration < set.Generation || s.DesiredNumberScheduled == 0:
+			return "its pods are not made yet", nil
+		case s.UpdatedNumberScheduled < s.DesiredNumberScheduled || s.NumberReady < s.DesiredNumberScheduled:
+			return fmt.Sprintf("%d of %d pods are ready", s.NumberReady, s.DesiredNumberScheduled), nil
+		}
+		return "", nil
 	}
-	s := set.Status
-	if s.ObservedGeneration < set.Generation || s.DesiredNumberScheduled == 0 {
-		return "its pods are not made yet", nil
-	}
-	if s.UpdatedNumberScheduled < s.DesiredNumberScheduled || s.NumberReady < s.DesiredNumberScheduled {
-		return fmt.Sprintf("%d of %d pods are ready", s.NumberReady, s.DesiredNumberScheduled), nil
-	}
-	return "", nil
 }
 
 func (d *demo) cardsPublished(ctx context.Context) (string, error) {

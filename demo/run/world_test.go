@@ -29,9 +29,10 @@ type world struct {
 	client *fake.Clientset
 	calls  []string
 
-	// ready is how many of one driver become ready, cards how many it publishes.
-	ready int32
-	cards int
+	// ready is how many of one driver become ready, arbiters of one arbiter, and
+	// cards how many are published.
+	ready, arbiters int32
+	cards           int
 	// places is the card on which each pod gets its share.
 	places map[string]int
 	// pending is a pod that cannot be placed.
@@ -47,7 +48,7 @@ type world struct {
 func newWorld(t *testing.T) *world {
 	t.Helper()
 	w := &world{
-		t: t, client: fake.NewClientset(), ready: 1, cards: cards, refuses: true,
+		t: t, client: fake.NewClientset(), ready: 1, arbiters: 1, cards: cards, refuses: true,
 		places: map[string]int{"a": 0, "b": 0, "c": 0, "d": 1},
 	}
 	asked := 0
@@ -71,12 +72,12 @@ func (w *world) kubectl(ctx context.Context, args ...string) ([]byte, error) {
 		return nil, w.kubectlFails
 	}
 	switch args[len(args)-1] {
-	case oneOfThree:
+	case oneOfThree, anotherOfThree:
 		w.asked++
 		if w.asked < 2 || w.silent {
-			return nil, nil
+			return []byte("start total=4294967296 free=4026531840 blocks=0 bytes=0\n"), nil
 		}
-		return []byte(`{"memoryMiB": 4096}`), nil
+		return []byte("full total=4294967296 free=268435456 blocks=7 bytes=3758096384\nend total=4294967296 free=4026531840 blocks=0 bytes=0\n"), nil
 	case localCluster:
 		w.install(ctx)
 		return nil, nil
@@ -88,12 +89,14 @@ func (w *world) kubectl(ctx context.Context, args ...string) ([]byte, error) {
 }
 
 func (w *world) install(ctx context.Context) {
-	_, err := w.client.AppsV1().DaemonSets(driverNamespace).Create(ctx, &appsv1.DaemonSet{
-		ObjectMeta: metav1.ObjectMeta{Name: driverName, Generation: 1},
-		Status:     appsv1.DaemonSetStatus{ObservedGeneration: 1, DesiredNumberScheduled: 1, UpdatedNumberScheduled: 1, NumberReady: w.ready},
-	}, metav1.CreateOptions{})
-	require.NoError(w.t, err)
-	_, err = w.client.CoreV1().Pods(driverNamespace).Create(ctx, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: driverName + "-x"}}, metav1.CreateOptions{})
+	for name, ready := range map[string]int32{driverName: w.ready, arbiterName: w.arbiters} {
+		_, err := w.client.AppsV1().DaemonSets(driverNamespace).Create(ctx, &appsv1.DaemonSet{
+			ObjectMeta: metav1.ObjectMeta{Name: name, Generation: 1},
+			Status:     appsv1.DaemonSetStatus{ObservedGeneration: 1, DesiredNumberScheduled: 1, UpdatedNumberScheduled: 1, NumberReady: ready},
+		}, metav1.CreateOptions{})
+		require.NoError(w.t, err)
+	}
+	_, err := w.client.CoreV1().Pods(driverNamespace).Create(ctx, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: driverName + "-x"}}, metav1.CreateOptions{})
 	require.NoError(w.t, err)
 	slice := &resourceapi.ResourceSlice{ObjectMeta: metav1.ObjectMeta{Name: "slice"}}
 	slice.Spec.Driver, slice.Spec.Pool.Name = "gpu.tranche.dev", "node-1"

@@ -11,6 +11,9 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/tranche-dra/tranche/cdi"
+	"github.com/tranche-dra/tranche/pkg/api/v1alpha1"
 )
 
 const root = "../.."
@@ -36,14 +39,33 @@ func TestDockerfileFitsTheSource(t *testing.T) {
 	language := only(t, `(?m)^go (\d+\.\d+)`, read(t, filepath.Join(root, "go.mod")))
 	require.Equal(t, language, only(t, `FROM golang:(\d+\.\d+)`, dockerfile), "the image has the compiler that go.mod asks for")
 
-	built := only(t, `go build .* (\./\S+)`, dockerfile)
-	require.DirExists(t, filepath.Join(root, built))
 	require.Contains(t, dockerfile, "CGO_ENABLED=1", "without cgo there is no NVML")
-	require.Contains(t, read(t, filepath.Join(root, built, "main.go")), "var version =", "-X sets a variable that exists")
+	built := strings.Fields(only(t, `go build .* -o /out/ (.*)`, dockerfile))
+	require.Len(t, built, 2)
+	makefile := read(t, filepath.Join(root, "Makefile"))
+	for _, program := range built {
+		require.Contains(t, read(t, filepath.Join(root, program, "main.go")), "version =", "-X sets a variable that exists")
+		name := filepath.Base(program)
+		image := only(t, `(?s)FROM \S+ AS `+name+`\n(.*?ENTRYPOINT[^\n]*)`, dockerfile)
+		require.Equal(t, "/out/"+name+" /usr/bin/"+name, only(t, `COPY --from=build (/out/.*)`, image))
+		require.Equal(t, "/usr/bin/"+name, only(t, `ENTRYPOINT \["(\S+)"\]`, image))
+		require.Contains(t, makefile, "--entrypoint /usr/bin/"+name, "the test cluster's image starts the same")
+	}
+}
 
-	entry := only(t, `ENTRYPOINT \["(\S+)"\]`, dockerfile)
-	require.Equal(t, entry, only(t, `COPY --from=build \S+ (\S+)`, dockerfile))
-	require.Contains(t, read(t, filepath.Join(root, "Makefile")), "--entrypoint "+entry, "the test cluster's image starts the same")
+// The driver's image brings the libraries where the driver looks for them.
+func TestTheLibrariesAreWhereTheyAreLookedFor(t *testing.T) {
+	t.Parallel()
+	release := cdi.Runtime{Dir: v1alpha1.DefaultRuntimeSource}
+	for _, name := range cdi.Substituted() {
+		for _, file := range []string{release.Library(name), release.Simulated(name)} {
+			part := filepath.Base(filepath.Dir(file))
+			dockerfile := only(t, `COPY --from=build /src/(build/native/release/`+part+`) `+filepath.Dir(file)+`\n`, read(t, "Dockerfile"))
+			makefile := only(t, ` \$\(NATIVE\)/(`+part+`)=`+filepath.Dir(file)+`\b`, read(t, filepath.Join(root, "Makefile")))
+			require.Equal(t, filepath.Base(dockerfile), makefile)
+			require.Contains(t, read(t, filepath.Join(root, "cdi", "native.mk")), "$(NATIVE)/"+part+"/"+filepath.Base(file)+":", "it is built there")
+		}
+	}
 }
 
 // An ignored directory is not there when the compiler looks for it.

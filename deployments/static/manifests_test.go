@@ -16,6 +16,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/yaml"
 
 	"github.com/tranche-dra/tranche/deployments/static"
@@ -37,26 +38,42 @@ func all[T any](t *testing.T, want int) []T {
 	return found
 }
 
-func daemonSet(t *testing.T) *appsv1.DaemonSet {
+// The names of the DaemonSets, their service accounts and roles.
+const (
+	node    = "tranche-node"
+	arbiter = "tranche-arbiter"
+)
+
+// named finds the manifest of one kind with that name.
+func named[T metav1.Object](t *testing.T, name string) T {
 	t.Helper()
-	return all[*appsv1.DaemonSet](t, 1)[0]
+	list := all[T](t, 2)
+	i := slices.IndexFunc(list, func(o T) bool { return o.GetName() == name })
+	require.GreaterOrEqual(t, i, 0, name)
+	return list[i]
+}
+
+func daemonSet(t *testing.T, name string) *appsv1.DaemonSet {
+	t.Helper()
+	return named[*appsv1.DaemonSet](t, name)
 }
 
 // Four places name the service account; the API server compares none of them.
 func TestOneServiceAccountIsMeantEverywhere(t *testing.T) {
 	t.Parallel()
 	namespace := all[*corev1.Namespace](t, 1)[0].Name
-	account := all[*corev1.ServiceAccount](t, 1)[0]
-	require.Equal(t, namespace, account.Namespace)
+	for _, name := range []string{node, arbiter} {
+		account := named[*corev1.ServiceAccount](t, name)
+		require.Equal(t, namespace, account.Namespace)
 
-	set := daemonSet(t)
-	require.Equal(t, namespace, set.Namespace)
-	require.Equal(t, account.Name, set.Spec.Template.Spec.ServiceAccountName)
+		set := daemonSet(t, name)
+		require.Equal(t, namespace, set.Namespace)
+		require.Equal(t, account.Name, set.Spec.Template.Spec.ServiceAccountName)
 
-	role, binding := all[*rbacv1.ClusterRole](t, 1)[0], all[*rbacv1.ClusterRoleBinding](t, 1)[0]
-	require.Equal(t, rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role.Name}, binding.RoleRef)
-	require.Equal(t, []rbacv1.Subject{{Kind: "ServiceAccount", Name: account.Name, Namespace: namespace}}, binding.Subjects)
-
+		role, binding := named[*rbacv1.ClusterRole](t, name), named[*rbacv1.ClusterRoleBinding](t, name)
+		require.Equal(t, rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role.Name}, binding.RoleRef)
+		require.Equal(t, []rbacv1.Subject{{Kind: "ServiceAccount", Name: account.Name, Namespace: namespace}}, binding.Subjects)
+	}
 	var conditions []string
 	for _, p := range all[*admissionregistrationv1.ValidatingAdmissionPolicy](t, 2) {
 		if p.Name == slicesPolicy {
@@ -65,7 +82,7 @@ func TestOneServiceAccountIsMeantEverywhere(t *testing.T) {
 			}
 		}
 	}
-	require.Equal(t, []string{"request.userInfo.username == 'system:serviceaccount:" + namespace + ":" + account.Name + "'"}, conditions)
+	require.Equal(t, []string{"request.userInfo.username == 'system:serviceaccount:" + namespace + ":" + node + "'"}, conditions)
 }
 
 func TestEveryPolicyIsBoundAndDenies(t *testing.T) {
@@ -84,17 +101,24 @@ func TestEveryPolicyIsBoundAndDenies(t *testing.T) {
 	require.ElementsMatch(t, policies, bound)
 }
 
-func TestTheRoleAllowsWhatIsUsedAndNothingElse(t *testing.T) {
+func TestTheRolesAllowWhatIsUsedAndNothingElse(t *testing.T) {
 	t.Parallel()
-	got := map[string][]string{}
-	for _, rule := range all[*rbacv1.ClusterRole](t, 1)[0].Rules {
-		require.Empty(t, rule.NonResourceURLs)
-		for _, group := range rule.APIGroups {
-			for _, resource := range rule.Resources {
-				got[group+"/"+resource] = append(got[group+"/"+resource], rule.Verbs...)
+	allowed := func(name string) map[string][]string {
+		got := map[string][]string{}
+		for _, rule := range named[*rbacv1.ClusterRole](t, name).Rules {
+			require.Empty(t, rule.NonResourceURLs)
+			for _, group := range rule.APIGroups {
+				for _, resource := range rule.Resources {
+					got[group+"/"+resource] = append(got[group+"/"+resource], rule.Verbs...)
+				}
 			}
 		}
+		return got
 	}
+	require.Equal(t, map[string][]string{
+		"/events":              {"create", "patch"},
+		"events.k8s.io/events": {"create", "patch"},
+	}, allowed(arbiter))
 	require.Equal(t, map[string][]string{
 		"resource.k8s.io/resourceslices": {"list", "watch", "create", "update", "delete"},
 		"resource.k8s.io/resourceclaims": {"get"},
@@ -104,26 +128,66 @@ func TestTheRoleAllowsWhatIsUsedAndNothingElse(t *testing.T) {
 
 		"admissionregistration.k8s.io/validatingadmissionpolicies":       {"get", "list"},
 		"admissionregistration.k8s.io/validatingadmissionpolicybindings": {"get", "list"},
-	}, got)
+	}, allowed(node))
 }
 
-func TestTheDriverHasNoPrivilege(t *testing.T) {
+func TestNobodyHasMorePrivilegeThanItNeeds(t *testing.T) {
 	t.Parallel()
-	pod := daemonSet(t).Spec.Template.Spec
-	require.False(t, pod.HostNetwork || pod.HostPID || pod.HostIPC)
-	require.Len(t, pod.Containers, 1)
-	require.Empty(t, pod.InitContainers)
-	c := pod.Containers[0].SecurityContext
-	require.False(t, *c.Privileged)
-	require.False(t, *c.AllowPrivilegeEscalation)
-	require.True(t, *c.ReadOnlyRootFilesystem)
-	require.Equal(t, &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}}, c.Capabilities)
-	require.Equal(t, corev1.SeccompProfileTypeRuntimeDefault, c.SeccompProfile.Type)
+	for name, adds := range map[string][]corev1.Capability{node: nil, arbiter: {"SYS_PTRACE", "KILL"}} {
+		pod := daemonSet(t, name).Spec.Template.Spec
+		require.False(t, pod.HostNetwork || pod.HostIPC, name)
+		require.Equal(t, name == arbiter, pod.HostPID, "%s: processes are known by their numbers on the host", name)
+		require.Len(t, pod.Containers, 1, name)
+		for _, container := range append(pod.InitContainers, pod.Containers...) {
+			c := container.SecurityContext
+			require.False(t, c.Privileged != nil && *c.Privileged, name)
+			require.False(t, *c.AllowPrivilegeEscalation, name)
+			require.True(t, *c.ReadOnlyRootFilesystem, name)
+			require.Equal(t, &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}, Add: adds}, c.Capabilities, name)
+			require.Equal(t, corev1.SeccompProfileTypeRuntimeDefault, c.SeccompProfile.Type, name)
+		}
+	}
+}
+
+// What the driver prepares with is what comes in its own image.
+func TestTheRuntimeIsInstalledBeforeTheDriverStarts(t *testing.T) {
+	t.Parallel()
+	pod := daemonSet(t, node).Spec.Template.Spec
+	require.Len(t, pod.InitContainers, 1)
+	install, driver := pod.InitContainers[0], pod.Containers[0]
+	require.Equal(t, driver.Image, install.Image)
+	require.Equal(t, []string{
+		"/usr/bin/tranche-node", "install-runtime", "--from=" + v1alpha1.DefaultRuntimeSource, "--to=" + v1alpha1.DefaultStateDir + "/runtime",
+	}, install.Command)
+	require.Len(t, install.VolumeMounts, 1)
+	require.Contains(t, driver.VolumeMounts, install.VolumeMounts[0])
+	require.Equal(t, v1alpha1.DefaultStateDir, install.VolumeMounts[0].MountPath)
+}
+
+// Both look at the same directories of the host.
+func TestTheArbiterHasTheDriversDirectories(t *testing.T) {
+	t.Parallel()
+	mounts := func(name string) map[string]string {
+		pod := daemonSet(t, name).Spec.Template.Spec
+		paths := map[string]string{}
+		for _, m := range pod.Containers[0].VolumeMounts {
+			i := slices.IndexFunc(pod.Volumes, func(v corev1.Volume) bool { return v.Name == m.Name })
+			paths[m.MountPath] = pod.Volumes[i].HostPath.Path
+		}
+		return paths
+	}
+	of := mounts(arbiter)
+	require.Equal(t, map[string]string{v1alpha1.DefaultStateDir: v1alpha1.DefaultStateDir, v1alpha1.DefaultRunDir: v1alpha1.DefaultRunDir, "/driver-root": "/"}, of)
+	for path, host := range of {
+		require.Equal(t, host, mounts(node)[path], path)
+	}
+	args := func(name string) []string { return daemonSet(t, name).Spec.Template.Spec.Containers[0].Args }
+	require.Equal(t, args(node), args(arbiter), "the driver's root")
 }
 
 func TestTheDaemonSetStandsAgainst(t *testing.T) {
 	t.Parallel()
-	pod := daemonSet(t).Spec.Template.Spec
+	pod := daemonSet(t, node).Spec.Template.Spec
 	container := pod.Containers[0]
 	volumeType := func(name string) corev1.HostPathType {
 		for _, v := range pod.Volumes {
@@ -146,6 +210,7 @@ func TestTheDaemonSetStandsAgainst(t *testing.T) {
 		"prepares under way, which end in good order before it is killed": {*pod.TerminationGracePeriodSeconds, int64(15)},
 		"nodes on which nothing has written a CDI spec yet":               {volumeType("cdi"), corev1.HostPathDirectoryOrCreate},
 		"its first start on a node":                                       {volumeType("state"), corev1.HostPathDirectoryOrCreate},
+		"a node that was rebooted":                                        {volumeType("run"), corev1.HostPathDirectoryOrCreate},
 		"a node without any plugin yet":                                   {volumeType("plugins"), corev1.HostPathDirectoryOrCreate},
 		"a kubelet of another root, whom a registry made here would never reach": {
 			volumeType("registry"), corev1.HostPathDirectory,
@@ -161,7 +226,7 @@ func TestTheDaemonSetStandsAgainst(t *testing.T) {
 // The DaemonSet gives what the driver's own defaults expect.
 func TestPathsAndPortsFitTheDefaults(t *testing.T) {
 	t.Parallel()
-	set := daemonSet(t)
+	set := daemonSet(t, node)
 	container := set.Spec.Template.Spec.Containers[0]
 	hostPaths := map[string]string{}
 	for _, v := range set.Spec.Template.Spec.Volumes {
@@ -184,6 +249,7 @@ func TestPathsAndPortsFitTheDefaults(t *testing.T) {
 		v1alpha1.DefaultKubeletRoot + "/pod-resources":    false,
 		v1alpha1.DefaultCDIRoot:                           true,
 		v1alpha1.DefaultStateDir:                          true,
+		v1alpha1.DefaultRunDir:                            true,
 	}, mounted, "path to writable")
 
 	ports := map[string]string{}
@@ -198,10 +264,12 @@ func TestPathsAndPortsFitTheDefaults(t *testing.T) {
 
 func TestAnUpdateNeverLeavesANodeWithoutDriver(t *testing.T) {
 	t.Parallel()
-	set := daemonSet(t)
-	update := set.Spec.UpdateStrategy.RollingUpdate
-	require.Equal(t, 1, update.MaxSurge.IntValue())
-	require.Equal(t, 0, update.MaxUnavailable.IntValue())
+	for _, name := range []string{node, arbiter} {
+		update := daemonSet(t, name).Spec.UpdateStrategy.RollingUpdate
+		require.Equal(t, 1, update.MaxSurge.IntValue())
+		require.Equal(t, 0, update.MaxUnavailable.IntValue())
+	}
+	set := daemonSet(t, node)
 	fields := map[string]string{}
 	for _, e := range set.Spec.Template.Spec.Containers[0].Env {
 		if e.ValueFrom != nil {
@@ -240,7 +308,7 @@ func TestThePatchGivesPrivilege(t *testing.T) {
 	require.NoError(t, err)
 	patch, err := jsonpatch.DecodePatch(raw)
 	require.NoError(t, err)
-	document, err := json.Marshal(daemonSet(t))
+	document, err := json.Marshal(daemonSet(t, node))
 	require.NoError(t, err)
 	document, err = patch.Apply(document)
 	require.NoError(t, err)

@@ -10,6 +10,8 @@ import (
 	"path/filepath"
 	"sync"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/tranche-dra/tranche/cdi"
 	"github.com/tranche-dra/tranche/cdi/libraries"
 	"github.com/tranche-dra/tranche/pkg/checkpoint"
@@ -78,6 +80,8 @@ func (s SharingRuntime) pinned(current libraries.Digest) []Finding {
 type Arbiter struct {
 	// Shares is the directory of the shares' directories.
 	Shares string
+	// Lock is the file that the arbiter has locked which serves this node.
+	Lock string
 }
 
 // Examine implements Examiner.
@@ -99,7 +103,10 @@ func (a Arbiter) Examine(ctx context.Context) []Finding {
 	}
 	wait.Wait()
 	if asked == 0 {
-		return one(Skipped, "there is no share on this node that the arbiter could be asked for", "")
+		if !isLocked(a.Lock) {
+			return one(Problem, "no arbiter serves this node: "+a.Lock+" is not locked", probe.Remedy)
+		}
+		return one(OK, "an arbiter runs; there is no share on this node that it could be asked for", "")
 	}
 	var silent []string
 	for i, err := range errs {
@@ -111,4 +118,14 @@ func (a Arbiter) Examine(ctx context.Context) []Finding {
 		return one(OK, "the arbiter serves "+number(asked, "share"), "")
 	}
 	return one(Problem, fmt.Sprintf("the arbiter does not serve %d of %s: %s: %v", len(silent), number(asked, "share"), some(silent), errors.Join(errs...)), probe.Remedy)
+}
+
+// isLocked tells whether somebody holds the lock for himself.
+func isLocked(path string) bool {
+	file, err := os.Open(path)
+	if err != nil {
+		return false
+	}
+	defer file.Close() //nolint:errcheck // it frees the lock that was tried
+	return errors.Is(unix.Flock(int(file.Fd()), unix.LOCK_SH|unix.LOCK_NB), unix.EWOULDBLOCK)
 }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 
 	"github.com/tranche-dra/tranche/cdi"
 	"github.com/tranche-dra/tranche/cdi/libraries"
@@ -81,8 +82,16 @@ func TestArbiter(t *testing.T) {
 	t.Parallel()
 	const key = "8b101b5f-9bfc-453d-9d43-83ec3d61b3d8-00000000aa"
 	dir := t.TempDir()
-	check := doctor.Arbiter{Shares: dir}
-	none := want{doctor.Skipped, "there is no share on this node", ""}
+	lock := filepath.Join(t.TempDir(), "lock")
+	check := doctor.Arbiter{Shares: dir, Lock: lock}
+	away := want{doctor.Problem, "no arbiter serves this node: " + lock, "see that tranche-arbiter runs"}
+	requireFindings(t, []want{away}, check.Examine(t.Context())) // it never ran
+	file, err := os.Create(lock)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, file.Close()) })
+	requireFindings(t, []want{away}, check.Examine(t.Context())) // it has ended
+	require.NoError(t, unix.Flock(int(file.Fd()), unix.LOCK_EX))
+	none := want{doctor.OK, "there is no share on this node", ""}
 	requireFindings(t, []want{none}, check.Examine(t.Context()))
 	require.NoError(t, os.Mkdir(filepath.Join(dir, key), 0o755))
 	requireFindings(t, []want{none}, check.Examine(t.Context())) // one that is being made

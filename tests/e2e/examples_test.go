@@ -37,12 +37,26 @@ func TestEveryExampleRuns(t *testing.T) {
 			require.Eventually(t, func() bool {
 				return n.controllersAreDone(t) && n.podsRunOrHaveEnded(t)
 			}, patience, tick, "all pods of the example run or have ended well, and there are as many as it wants")
+			n.requireNoComplaints(t)
 			// Controllers go first: they would make their pods again.
 			_, err = kube.Kubectl(t.Context(), "-n", n.name, "delete", "-f", dir, "--wait=false")
 			require.NoError(t, err)
 		})
 	}
 	require.GreaterOrEqual(t, examples, 8)
+}
+
+// requireNoComplaints checks that the programs of the example have used their
+// cards, or are about to, without a fault.
+func (n team) requireNoComplaints(t *testing.T) {
+	t.Helper()
+	pods, err := client.CoreV1().Pods(n.name).List(t.Context(), metav1.ListOptions{})
+	require.NoError(t, err)
+	for i := range pods.Items {
+		out, err := kube.Kubectl(t.Context(), "-n", n.name, "logs", pods.Items[i].Name, "--all-containers")
+		require.NoError(t, err)
+		require.NotRegexp(t, `(?m)^(client \d+|tranche-smi|tranche): `, out, "pod %s", pods.Items[i].Name)
+	}
 }
 
 // controllersAreDone tells whether every Deployment has all of its replicas and

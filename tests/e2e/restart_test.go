@@ -26,20 +26,7 @@ import (
 // driverPIDs are the processes of the driver on this node.
 func driverPIDs(t *testing.T) []int {
 	t.Helper()
-	entries, err := filepath.Glob("/proc/[0-9]*/comm")
-	require.NoError(t, err)
-	var pids []int
-	for _, path := range entries {
-		comm, err := os.ReadFile(path)
-		if err != nil || strings.TrimSpace(string(comm)) != "tranche-node" {
-			continue
-		}
-		var pid int
-		_, err = fmt.Sscanf(path, "/proc/%d/comm", &pid)
-		require.NoError(t, err)
-		pids = append(pids, pid)
-	}
-	return pids
+	return processesOf(t, kube.DaemonSet)
 }
 
 // slices waits until the driver's slices list all cards, and returns for how

@@ -133,6 +133,7 @@ func (n team) explain(t *testing.T) {
 		{"-n", n.name, "get", "events", "--sort-by=.lastTimestamp"},
 		{"-n", kube.System, "get", "pods,events"},
 		{"-n", kube.System, "logs", "-l", kube.Selector, "--tail=40"},
+		{"-n", kube.System, "logs", "-l", kube.ArbiterSelector, "--tail=40"},
 	} {
 		out, _ := kube.Kubectl(ctx, args...)
 		t.Logf("kubectl %s\n%s", strings.Join(args, " "), out)

@@ -28,8 +28,10 @@ const (
 	Driver    = "gpu.tranche.dev"
 	System    = "tranche-system"
 	DaemonSet = "tranche-node"
-	// Selector finds the driver's pods.
-	Selector = "app.kubernetes.io/name=tranche-node"
+	Arbiter   = "tranche-arbiter"
+	// Selector finds the driver's pods, ArbiterSelector the arbiter's.
+	Selector        = "app.kubernetes.io/name=tranche-node"
+	ArbiterSelector = "app.kubernetes.io/name=tranche-arbiter"
 )
 
 // ErrNoCluster says that the program was not started inside of the cluster.
@@ -101,14 +103,16 @@ func Install(ctx context.Context) error {
 	return nil
 }
 
-// WaitForDriver waits until every instance of the driver is ready.
+// WaitForDriver waits until every instance of the driver and of the arbiter is
+// ready.
 func WaitForDriver(ctx context.Context) error {
-	_, err := Kubectl(ctx, "-n", System, "rollout", "status", "daemonset/"+DaemonSet, "--timeout=120s")
-	if err == nil {
-		return nil
+	for _, set := range []string{DaemonSet, Arbiter} {
+		if _, err := Kubectl(ctx, "-n", System, "rollout", "status", "daemonset/"+set, "--timeout=120s"); err != nil {
+			pods, _ := Kubectl(ctx, "-n", System, "describe", "pods")
+			return fmt.Errorf("wait for the driver: %w\n%s", err, pods)
+		}
 	}
-	pods, _ := Kubectl(ctx, "-n", System, "describe", "pods")
-	return fmt.Errorf("wait for the driver: %w\n%s", err, pods)
+	return nil
 }
 
 // Amounts that a request names, nil for none.
@@ -153,6 +157,13 @@ func Sleeper(name string) *corev1.Pod {
 			}},
 		},
 	}
+}
+
+// Client is a Sleeper whose container has the programs of tests/clients.
+func Client(name string) *corev1.Pod {
+	pod := Sleeper(name)
+	pod.Spec.Containers[0].Image = "localhost/tranche/client:dev"
+	return pod
 }
 
 // Use gives a container of the pod a claim that is made from a template.

@@ -59,12 +59,21 @@ func TestScriptRefersToWhatIsThere(t *testing.T) {
 	require.Contains(t, script, "--name "+cluster.Name+" ")
 	require.Contains(t, script, "kind-"+cluster.Name+" ")
 
-	local := read(t, filepath.Join("..", "local", "kustomization.yaml"))
-	name, tag, _ := strings.Cut(regexp.MustCompile(`(?m)^node=(\S+)$`).FindStringSubmatch(script)[1], ":")
-	require.Contains(t, local, "newName: "+name+"\n")
-	require.Contains(t, local, "newTag: "+tag+"\n")
-	require.Contains(t, read(t, filepath.Join(root, "demo", "examples", "whole-card", "pod.yaml")),
-		"image: "+regexp.MustCompile(`(?m)^busybox=(\S+)$`).FindStringSubmatch(script)[1]+"\n")
+	image := func(variable string) string {
+		return regexp.MustCompile(`(?m)^` + variable + `=(\S+)$`).FindStringSubmatch(script)[1]
+	}
+	local, dockerfile := read(t, filepath.Join("..", "local", "kustomization.yaml")), read(t, filepath.Join(root, "deployments", "container", "Dockerfile"))
+	for _, variable := range []string{"node", "arbiter", "client"} {
+		name, tag, _ := strings.Cut(image(variable), ":")
+		require.Contains(t, dockerfile, " AS "+filepath.Base(name)+"\n", "the target that is built")
+		if variable != "client" {
+			require.Contains(t, local, "newName: "+name+"\n")
+			require.Contains(t, local, "newTag: "+tag+"\n")
+		}
+	}
+	examples := filepath.Join(root, "demo", "examples")
+	require.Contains(t, read(t, filepath.Join(examples, "whole-card", "pod.yaml")), "image: "+image("client")+"\n")
+	require.Contains(t, read(t, filepath.Join(examples, "training-job", "job.yaml")), "image: "+image("busybox")+"\n")
 }
 
 func TestScriptIsAShellScript(t *testing.T) {

@@ -127,7 +127,7 @@ func TestTheFaultInTheCommentWorks(t *testing.T) {
 func TestTheDriverIsToldOfTheFleet(t *testing.T) {
 	t.Parallel()
 	k := read(t, "kustomization.yaml")
-	before, after := patched(t, k)
+	before, after := patched(t, k, "tranche-node")
 	require.Len(t, after.Spec.Template.Spec.Containers, len(before.Spec.Template.Spec.Containers))
 	was, is := before.Spec.Template.Spec.Containers[0], after.Spec.Template.Spec.Containers[0]
 
@@ -140,15 +140,33 @@ func TestTheDriverIsToldOfTheFleet(t *testing.T) {
 	require.Equal(t, k.ConfigMapGenerator[0].Name, volumes[len(volumes)-1].ConfigMap.Name)
 	require.Equal(t, before.Namespace, k.ConfigMapGenerator[0].Namespace)
 	require.True(t, k.ConfigMapGenerator[0].Options.DisableNameSuffixHash)
-	require.Equal(t, []image{{Name: "tranche/tranche-node", NewName: "localhost/tranche/tranche-node", NewTag: "dev"}}, k.Images)
+	require.Equal(t, []image{
+		{Name: "tranche/tranche-node", NewName: "localhost/tranche/tranche-node", NewTag: "dev"},
+		{Name: "tranche/tranche-arbiter", NewName: "localhost/tranche/tranche-arbiter", NewTag: "dev"},
+	}, k.Images)
 	require.Equal(t, "tranche/tranche-node:dev", is.Image, "the name that is replaced")
 }
 
-// patched is the driver's DaemonSet before and after the patch.
-func patched(t *testing.T, k kustomization) (before, after *appsv1.DaemonSet) {
+func TestNoImageIsPulled(t *testing.T) {
+	t.Parallel()
+	k := read(t, "kustomization.yaml")
+	for _, name := range []string{"tranche-node", "tranche-arbiter"} {
+		_, after := patched(t, k, name)
+		pod := after.Spec.Template.Spec
+		for _, c := range append(pod.InitContainers, pod.Containers...) {
+			require.Equal(t, corev1.PullNever, c.ImagePullPolicy, "%s of %s", c.Name, name)
+			require.True(t, slices.ContainsFunc(k.Images, func(i image) bool { return i.Name+":dev" == c.Image }), "%s is replaced", c.Image)
+		}
+	}
+}
+
+// patched is the DaemonSet of that name before and after its patch.
+func patched(t *testing.T, k kustomization, name string) (before, after *appsv1.DaemonSet) {
 	t.Helper()
-	require.Len(t, k.Patches, 1)
-	target := k.Patches[0].Target
+	require.Len(t, k.Patches, 2)
+	i := slices.IndexFunc(k.Patches, func(p patch) bool { return p.Target.Name == name })
+	require.GreaterOrEqual(t, i, 0)
+	target := k.Patches[i].Target
 	require.Equal(t, "apps/DaemonSet", target.Group+"/"+target.Kind)
 	objects, err := static.Objects()
 	require.NoError(t, err)
@@ -159,7 +177,7 @@ func patched(t *testing.T, k kustomization) (before, after *appsv1.DaemonSet) {
 	}
 	require.NotNil(t, before, "the patch has no target")
 
-	raw, err := os.ReadFile(k.Patches[0].Path)
+	raw, err := os.ReadFile(k.Patches[i].Path)
 	require.NoError(t, err)
 	raw, err = yaml.YAMLToJSONStrict(raw)
 	require.NoError(t, err)

@@ -86,7 +86,7 @@ func patched(t *testing.T) *appsv1.DaemonSet {
 	t.Helper()
 	objects, err := static.Objects()
 	require.NoError(t, err)
-	i := slices.IndexFunc(objects, func(o runtime.Object) bool { _, is := o.(*appsv1.DaemonSet); return is })
+	i := slices.IndexFunc(objects, func(o runtime.Object) bool { set, is := o.(*appsv1.DaemonSet); return is && set.Name == "tranche-node" })
 	require.GreaterOrEqual(t, i, 0)
 	document, err := json.Marshal(objects[i])
 	require.NoError(t, err)
