@@ -25,6 +25,10 @@ type Recorder interface {
 	// Reaped takes how long it took to free the slot of a process from when its
 	// end was noticed.
 	Reaped(took time.Duration)
+	// Found takes a finding of the watchdog, once for as long as it stands.
+	Found(kind string)
+	// Killed takes a process that the watchdog ended.
+	Killed()
 }
 
 // Config of an Arbiter.
@@ -37,7 +41,8 @@ type Config struct {
 	// that does not say.
 	ContextEstimate uint64
 	// Rescan is how often all shares are looked at, whatever was noticed.
-	Rescan time.Duration
+	Rescan   time.Duration
+	Watchdog Watchdog
 }
 
 // Dependencies of an Arbiter. All are required.
@@ -63,12 +68,16 @@ type Arbiter struct {
 	recorder  Recorder
 	boot      string
 	room      room
+	// sharesMount is where SharesDir is on its file system.
+	sharesMount mount
 	// readings of cards that are under way.
 	readings sync.WaitGroup
 	// end of the readings, which outlive shares.
 	ctx     context.Context //nolint:containedctx // set by Run
 	serving atomic.Bool
 	standby atomic.Bool
+	// pings are answered by the goroutine that follows the directories.
+	pings chan struct{}
 
 	mu sync.Mutex
 	// Shares that are served, the cards that ever had one, and what was said of
@@ -86,6 +95,7 @@ func New(config Config, d Dependencies) *Arbiter {
 	return &Arbiter{
 		config: config, cards: d.Cards, simulated: d.SimulatedCards, events: d.Events, recorder: d.Recorder,
 		shares: map[share.Key]*served{}, hosted: map[card.UUID]*hostedCard{}, told: map[share.Key]string{},
+		pings: make(chan struct{}),
 	}
 }
 
@@ -119,8 +129,16 @@ func (a *Arbiter) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if a.sharesMount, err = sharesMount(a.config.SharesDir); err != nil {
+		return errors.Join(err, watch.close())
+	}
 	logger.Info("Serving shares", "dir", a.config.SharesDir, "run", a.config.RunDir)
+	var watchdog sync.WaitGroup
+	watching, stop := context.WithCancel(ctx)
+	watchdog.Go(func() { a.watchCards(watching) })
 	err = a.follow(ctx, watch)
+	stop()
+	watchdog.Wait()
 	a.serving.Store(false)
 	a.closeAll()
 	cancel()
@@ -135,6 +153,26 @@ func (a *Arbiter) Ready() error {
 		return nil
 	}
 	return ErrNotServing
+}
+
+// aliveLimit is how long the arbiter may be busy with one thing.
+const aliveLimit = 10 * time.Second
+
+// Alive is nil when the arbiter gets on with its work, or stands by.
+func (a *Arbiter) Alive(ctx context.Context) error {
+	if a.standby.Load() || !a.serving.Load() {
+		return nil // starting, ending: the process itself is what lives
+	}
+	limit := time.NewTimer(aliveLimit)
+	defer limit.Stop()
+	select {
+	case a.pings <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("ask the arbiter: %w", context.Cause(ctx))
+	case <-limit.C:
+		return ErrStuck
+	}
 }
 
 // cardOf is the card of a share, known or new.

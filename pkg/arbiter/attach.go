@@ -125,6 +125,9 @@ func (s *served) resume(a *attachment, p process, fd int) (*attachment, wire.Sta
 		status = wire.Moved
 	}
 	a.foreign = false
+	// Whoever shares the ledger may have written there, and the client compares.
+	a.words().Attached.Store(a.nonce)
+	a.words().HostPID.Store(int32(a.pid)) //nolint:gosec // PIDs are below 2^22
 	if a.missing {
 		a.missing = false
 		s.returned()

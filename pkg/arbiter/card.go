@@ -20,6 +20,7 @@ type hostedCard struct {
 	meter *meter
 	// estimate in bytes is what a context takes, before anything was measured.
 	estimate uint64
+	watched  watched
 
 	// mu guards the pages and attachments of all shares on the card: what the
 	// card holds for a process is spread over all of its slots.

@@ -115,16 +115,18 @@ func (c *connection) leave() {
 	ledger := s.ledger.id
 	s.card.mu.Unlock()
 	if a.look(ledger) == replaced { // the facts of an attachment do not change
-		s.abandon(a)
+		s.abandon(a, false)
 	}
 }
 
 // abandon frees the slot of a program that is no more, in a process that lives.
-func (s *served) abandon(a *attachment) {
+// That it has a connection is a reason to keep it, unless somebody else has the
+// process's.
+func (s *served) abandon(a *attachment, connected bool) {
 	s.card.raiseOthers(s.ctx, a.pid, reapLimit)
 	s.card.mu.Lock()
 	defer s.card.mu.Unlock()
-	if a.conn == nil && s.free(a) {
+	if (a.conn == nil || connected) && s.free(a) {
 		klog.FromContext(s.ctx).V(4).Info("A process executes another program", "share", s.key, "pid", a.pid, "slot", a.slot)
 	}
 }

@@ -150,7 +150,9 @@ type running struct {
 
 func (n *node) start(t *testing.T) *running {
 	t.Helper()
-	config := arbiter.Config{SharesDir: n.shares, RunDir: n.run, ContextEstimate: contextBytes, Rescan: time.Hour}
+	config := arbiter.Config{SharesDir: n.shares, RunDir: n.run, ContextEstimate: contextBytes, Rescan: time.Hour, Watchdog: arbiter.Watchdog{
+		Interval: time.Hour, Action: arbiter.ActionEvent, Tolerance: 64 * mib,
+	}}
 	if n.configure != nil {
 		n.configure(&config)
 	}
@@ -171,6 +173,8 @@ func (n *node) start(t *testing.T) *running {
 type nop struct{}
 
 func (nop) Reaped(time.Duration) {}
+func (nop) Found(string)         {}
+func (nop) Killed()              {}
 
 // some is a share of the first card; changes may make it another.
 func some(claim string, memory card.MiB, changes ...func(*share.Share)) share.Share {

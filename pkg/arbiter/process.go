@@ -10,7 +10,6 @@ import (
 	"os"
 	"strconv"
 	"strings"
-	"syscall"
 
 	"golang.org/x/sys/unix"
 )
@@ -145,8 +144,8 @@ func (p process) look(ledger fileID) presence {
 	if facts.image != p.image {
 		return replaced
 	}
-	switch mapped, err := maps(p.pid, ledger); {
-	case err != nil || mapped:
+	switch mapping, err := mappingOf(p.pid, ledger); {
+	case err != nil || mapping != "":
 		return present
 	}
 	// Without any mapping it is about to end, or its first thread has ended.
@@ -197,29 +196,22 @@ func statOf(pid int) (stat, error) {
 	}, nil
 }
 
-// maps tells whether the process has a file mapped.
-func maps(pid int, file fileID) (bool, error) {
+// mappingOf gives the addresses at which the process has a file mapped, as
+// /proc/PID/maps writes them, empty where it has not.
+func mappingOf(pid int, file fileID) (string, error) {
 	raw, err := os.ReadFile(procPath(pid, "maps"))
 	if err != nil {
-		return false, err
-	}
-	if len(raw) == 0 {
-		return false, nil
+		return "", err
 	}
 	device := fmt.Sprintf("%02x:%02x", unix.Major(file.dev), unix.Minor(file.dev))
 	inode := strconv.FormatUint(file.ino, 10)
 	for line := range strings.Lines(string(raw)) {
 		// "from-to mode offset device inode path"
 		if fields := strings.Fields(line); len(fields) >= 5 && fields[3] == device && fields[4] == inode {
-			return true, nil
+			return fields[0], nil
 		}
 	}
-	return false, nil
+	return "", nil
 }
 
 func procPath(pid int, name string) string { return "/proc/" + strconv.Itoa(pid) + "/" + name }
-
-// gone tells whether an error says that there is no such process.
-func gone(err error) bool {
-	return errors.Is(err, os.ErrNotExist) || errors.Is(err, syscall.ESRCH) || errors.Is(err, os.ErrProcessDone)
-}

@@ -4,8 +4,12 @@ package arbiter
 
 import (
 	"context"
+	"fmt"
+	"os"
+	"strings"
 	"time"
 
+	"golang.org/x/sys/unix"
 	"k8s.io/klog/v2"
 
 	"github.com/tranche-dra/tranche/pkg/wire"
@@ -40,8 +44,71 @@ func (s *served) remember() {
 		close(s.settled)
 		return
 	}
-	klog.FromContext(s.ctx).Info("Waiting for the processes of an earlier arbiter", "share", s.key, "processes", s.missing)
+	err := s.recover()
+	if err == nil {
+		// Nothing is unknown, and those who still have their old grant see in the
+		// ledger who comes.
+		close(s.settled)
+		return
+	}
+	klog.FromContext(s.ctx).Info("Waiting for the processes of an earlier arbiter, which have the ledger", "share", s.key, "processes", s.missing, "reason", err.Error())
 	s.work.Go(s.awaitReturn)
+}
+
+// recover takes the ledger over from a process that has it, which may be stopped
+// or busy. It needs the right to look into processes (CAP_SYS_PTRACE). The caller
+// has card.mu.
+func (s *served) recover() error {
+	failure := errNotOurs
+	for _, a := range s.attached {
+		if a == nil {
+			continue
+		}
+		fd, err := ledgerOf(a.pid, s.roster.ledger())
+		if err == nil {
+			if err = s.adopt(fd); err == nil {
+				return nil
+			}
+			_ = unix.Close(fd)
+		}
+		failure = err
+	}
+	return failure
+}
+
+// ledgerOf opens a ledger that a process has mapped, or open.
+func ledgerOf(pid int, ledger fileID) (fd int, err error) {
+	mapping, err := mappingOf(pid, ledger)
+	if err != nil {
+		return -1, err
+	}
+	if mapping != "" {
+		// This needs CAP_CHECKPOINT_RESTORE as well.
+		if fd, err := unix.Open(procPath(pid, "map_files/"+mapping), unix.O_RDWR|unix.O_CLOEXEC, 0); err == nil {
+			return fd, nil
+		}
+	}
+	files, err := os.ReadDir(procPath(pid, "fd"))
+	if err != nil {
+		return -1, fmt.Errorf("find ledger of process %d: %w", pid, err)
+	}
+	for _, file := range files {
+		path := procPath(pid, "fd/"+file.Name())
+		// The link's text is the kernel's. Files of other kinds are not touched:
+		// who asks a file system of the process's own may wait for ever.
+		if text, err := os.Readlink(path); err != nil || !strings.HasPrefix(text, "/memfd:"+ledgerName) {
+			continue
+		}
+		fd, err := unix.Open(path, unix.O_RDWR|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
+		if err != nil {
+			continue
+		}
+		if id, err := idOf(fd); err == nil && id == ledger {
+			return fd, nil
+		}
+		_ = unix.Close(fd)
+	}
+	return -1, fmt.Errorf("find ledger of process %d: %w", pid, errNotOurs)
 }
 
 // returned notes that one less is missing. The caller has card.mu.

@@ -48,6 +48,8 @@ type served struct {
 	connections map[*connection]struct{}
 	contexts    observed
 	counts      counts
+	// findings of the watchdog that stand.
+	findings map[Kind]int
 }
 
 // counts are what happened to a share.

@@ -21,8 +21,24 @@ type Events interface {
 
 // Reasons of events.
 const (
-	reasonNotServed = "ShareNotServed"
+	reasonNotServed  = "ShareNotServed"
+	reasonUnreadable = "CardUnreadable"
+	reasonOverLimit  = "MemoryOverLimit"
+	reasonNotUsed    = "RuntimeNotUsed"
+	reasonUnknown    = "UnknownProcess"
 )
+
+func reasonOf(kind Kind) string {
+	switch kind {
+	case OverLimit:
+		return reasonOverLimit
+	case NotAttached:
+		return reasonNotUsed
+	case Unknown:
+		return reasonUnknown
+	}
+	return string(kind)
+}
 
 // tellMisunderstood tells the owner of a share whose share.json cannot be used.
 // Names are taken at face value: they decide only who is told.

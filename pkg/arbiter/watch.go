@@ -58,6 +58,7 @@ func (a *Arbiter) follow(ctx context.Context, w *watch) error {
 		select {
 		case <-ctx.Done():
 			return nil
+		case <-a.pings:
 		case <-ticker.C:
 			err = a.scan(ctx, w)
 		case lost := <-w.watcher.Errors:

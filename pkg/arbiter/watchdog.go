@@ -1,0 +1,279 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package arbiter
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"k8s.io/klog/v2"
+
+	"github.com/tranche-dra/tranche/pkg/share"
+	"github.com/tranche-dra/tranche/pkg/wire"
+)
+
+// Action is what the watchdog does about a share that holds more than it may.
+type Action string
+
+// Actions, each with all that is done by those before it.
+const (
+	// ActionEvent tells people.
+	ActionEvent Action = "event"
+	// ActionWithhold lets the share allocate and launch nothing until it holds no
+	// more than it may.
+	ActionWithhold Action = "withhold"
+	// ActionKill ends the processes that are too much, after another grace time.
+	ActionKill Action = "kill"
+)
+
+// Actions from the mildest on.
+func Actions() []Action { return []Action{ActionEvent, ActionWithhold, ActionKill} }
+
+// Watchdog says what is watched for.
+type Watchdog struct {
+	// Interval between two looks at a card.
+	Interval time.Duration
+	// Grace is how long somebody may hold too much.
+	Grace time.Duration
+	// Tolerance in bytes may be held above the limit.
+	Tolerance uint64
+	Action    Action
+}
+
+const (
+	// sweepInterval is how often attached processes are looked at that no
+	// connection tells of.
+	sweepInterval = time.Second
+	// longestBackoff is the longest pause after a card could not be read.
+	longestBackoff = 10 * time.Second
+)
+
+// watchCards looks at all cards with shares until ctx ends.
+func (a *Arbiter) watchCards(ctx context.Context) {
+	ticker := time.NewTicker(a.config.Watchdog.Interval)
+	defer ticker.Stop()
+	swept := time.Now()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		}
+		sweep := time.Since(swept) >= sweepInterval
+		if sweep {
+			swept = time.Now()
+		}
+		for _, c := range a.allCards() {
+			if sweep {
+				c.sweep(ctx)
+			}
+			a.watchCard(ctx, c)
+		}
+	}
+}
+
+// allCards are those with shares. Of the others nothing is to be known.
+func (a *Arbiter) allCards() []*hostedCard {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	var cards []*hostedCard
+	for _, c := range a.hosted {
+		c.mu.Lock()
+		if len(c.shares) > 0 {
+			cards = append(cards, c)
+		} else {
+			c.watched.standing = nil
+		}
+		c.mu.Unlock()
+	}
+	return cards
+}
+
+// watchCard looks at one card.
+func (a *Arbiter) watchCard(ctx context.Context, c *hostedCard) {
+	w := &c.watched
+	if time.Now().Before(w.notBefore) {
+		return
+	}
+	logger := klog.FromContext(ctx).WithValues("card", c.id)
+	limited, cancel := context.WithTimeout(ctx, measureLimit)
+	defer cancel()
+	before := c.look(nobody)
+	reading, err := c.meter.read(limited)
+	if ctx.Err() != nil {
+		return
+	}
+	if err != nil {
+		if w.backoff == 0 {
+			logger.Error(err, "The watchdog cannot read a card")
+			a.events.Node(reasonUnreadable, "nobody sees whether processes hold more of a card than their shares allow: "+err.Error())
+		}
+		w.backoff = min(max(2*w.backoff, a.config.Watchdog.Interval), longestBackoff)
+		w.notBefore = time.Now().Add(w.backoff)
+		c.note(nil, nil, false)
+		return
+	}
+	if w.backoff != 0 {
+		logger.Info("The watchdog reads a card again")
+		w.backoff = 0
+	}
+	c.correct(before, reading)
+	strangers := c.strangers(ctx, a.sharesMount, reading)
+	c.note(reading, strangers, true)
+	a.judge(ctx, c, c.findings(reading, strangers, a.config.Watchdog.Tolerance))
+}
+
+// nobody is no process's number.
+const nobody = -1
+
+// correct charges processes with what the card holds for them besides what they
+// asked for. It takes what was too much away only when it was so twice in a row.
+func (c *hostedCard) correct(before map[int]seen, reading map[int]uint64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for pid, was := range before {
+		attachments := c.of(pid)
+		if len(attachments) == 0 || !quiet(was.states, c.states(pid)) {
+			continue
+		}
+		first := attachments[0]
+		reserve := uint64(0)
+		for _, a := range attachments {
+			reserve = wire.Add(reserve, a.words().Reserve.Load())
+		}
+		unexplained, charged := less(reading[pid], c.committed(pid)), c.implicit(pid)
+		switch {
+		case less(unexplained, reserve) > charged: // what is reserved is charged already
+			c.raise(pid, less(unexplained, reserve))
+		case unexplained < charged && reserve == 0:
+			if first.above++; first.above < 2 {
+				continue
+			}
+			c.explain(first, reading[pid])
+		}
+		first.above = 0
+	}
+}
+
+// sweep looks at processes that execute another program without an end of their
+// connection having told so: a child may have it, or there is none any more.
+func (c *hostedCard) sweep(ctx context.Context) {
+	type swept struct {
+		*attachment
+		ledger    fileID
+		connected bool
+	}
+	var all []swept
+	c.mu.Lock()
+	for pid := range c.byPID {
+		for _, a := range c.of(pid) {
+			all = append(all, swept{a, a.share.ledger.id, a.conn != nil})
+		}
+	}
+	c.mu.Unlock()
+	for _, a := range all {
+		if ctx.Err() != nil {
+			return
+		}
+		if a.connected {
+			facts, err := statOf(a.pid)
+			if err == nil && !facts.ending && facts.started == a.started && facts.image != a.image {
+				a.share.abandon(a.attachment, true)
+			}
+		} else if a.look(a.ledger) == replaced {
+			a.share.abandon(a.attachment, false)
+		}
+	}
+}
+
+// stranger is a process that holds memory of a card and is attached to no share
+// of it.
+type stranger struct {
+	pid     int
+	started uint64
+	bytes   uint64
+	// shares of the card that its container was given; none where that is not
+	// known.
+	shares []share.Key
+}
+
+// strangers finds processes that use the card and are not attached.
+func (c *hostedCard) strangers(ctx context.Context, shares mount, reading map[int]uint64) []stranger {
+	var found []stranger
+	c.mu.Lock()
+	for pid, bytes := range reading {
+		if _, attached := c.byPID[pid]; !attached && bytes > 0 {
+			found = append(found, stranger{pid: pid, bytes: bytes})
+		}
+	}
+	c.mu.Unlock()
+	found = slices.DeleteFunc(found, func(s stranger) bool {
+		facts, err := statOf(s.pid)
+		return err != nil || facts.ending
+	})
+	known := make(map[int]container, len(found))
+	for i := range found {
+		s := &found[i]
+		facts, err := statOf(s.pid)
+		if err != nil {
+			continue
+		}
+		s.started = facts.started
+		in, is := c.watched.containers[s.pid]
+		if !is || in.started != s.started {
+			in = container{started: s.started}
+			if in.shares, err = sharesOf(s.pid, shares); err != nil {
+				klog.FromContext(ctx).V(4).Info("It is not known which container a process is in", "pid", s.pid, "reason", err.Error())
+			}
+		}
+		known[s.pid] = in
+		c.mu.Lock()
+		for _, key := range in.shares {
+			if _, here := c.shares[key]; here && !slices.Contains(s.shares, key) {
+				s.shares = append(s.shares, key)
+			}
+		}
+		c.mu.Unlock()
+	}
+	c.watched.containers = known
+	slices.SortFunc(found, func(a, b stranger) int { return a.pid - b.pid })
+	return found
+}
+
+// container is what a process that started at that time has in its mounts.
+type container struct {
+	started uint64
+	shares  []share.Key
+}
+
+// watched is what the watchdog remembers of a card. Its own goroutine has all
+// but the figures, which the card's mu guards.
+type watched struct {
+	backoff   time.Duration
+	notBefore time.Time
+	standing  map[string]*standing
+	// containers of strangers, by PID.
+	containers map[int]container
+
+	readable     bool
+	used         uint64
+	unattributed uint64
+	processes    int
+}
+
+// note keeps figures for the metrics.
+func (c *hostedCard) note(reading map[int]uint64, strangers []stranger, readable bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	w := &c.watched
+	w.readable, w.processes, w.used, w.unattributed = readable, len(reading), 0, 0
+	for _, bytes := range reading {
+		w.used = wire.Add(w.used, bytes)
+	}
+	for _, s := range strangers {
+		if len(s.shares) == 0 {
+			w.unattributed = wire.Add(w.unattributed, s.bytes)
+		}
+	}
+}
