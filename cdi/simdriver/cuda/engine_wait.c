@@ -11,13 +11,13 @@
 
 #include "engine_state.h"
 
-/* Sleeping is not worth it for less. */
+/* Sleeping is not worth it for less, and the kernel wakes a sleeper later by about that much. */
 #define SPIN (15u * 1000)
 /* A bound, in case that all else fails. */
 #define LOOK_EVERY (20u * 1000 * 1000)
 /* A full queue is left alone until this much of it, or of time, is gone. */
 #define ROOM (QUEUE_DEPTH / 8)
-#define ROOM_AFTER (250u * 1000)
+#define ROOM_AFTER (1000u * 1000)
 
 static uint32_t changes; /* atomic; a futex */
 static unsigned waiters;
@@ -106,6 +106,8 @@ static void sleep_until(uint64_t until, uint64_t now)
 	}
 	waiters++;
 	timeline_leave();
+	if (until > now + 2 * SPIN)
+		until -= SPIN;
 	struct timespec time = {.tv_sec = (time_t)(until / 1000000000), .tv_nsec = (long)(until % 1000000000)};
 	/* The kernel wakes ordinary threads 50 microseconds late. */
 	int slack = prctl(PR_GET_TIMERSLACK, 0, 0, 0, 0);
