@@ -83,6 +83,14 @@ test-crash: machine-build ## Kill the node driver at every step of its work and 
 test-e2e: images ## Run the end-to-end tests on a real Kubernetes node
 	go test -tags e2e -v -timeout 40m -count=1 $(TESTFLAGS) -exec "$(IN_CLUSTER) --" ./tests/e2e
 
+.PHONY: check-abi
+check-abi: machine-build native-runtime ## Compare the table of hooks, and the runtime's libraries, with what drivers export
+	go test -count=1 $(TESTFLAGS) ./cdi/runtime/gen/... ./tests/abi/...
+
+.PHONY: test-abi-real
+test-abi-real: machine-build native-runtime ## Compare them with NVIDIA's own libraries, which it downloads (1 GB) from Debian's non-free
+	TRANCHE_ABI_REAL='$(CURDIR)/$(NATIVE)/runtime' go test -count=1 -v $(TESTFLAGS) ./tests/abi/real
+
 .PHONY: fuzz
 fuzz: machine-build ## Run each fuzz target for FUZZTIME
 	grep -rnoE --include='*_test.go' '^func Fuzz[A-Za-z0-9_]*' $(MODULES) --exclude-dir=build | \
@@ -168,9 +176,10 @@ format: machine-build ## Format the Go code
 .PHONY: generate
 generate: machine-build ## Write the generated code anew
 	cd pkg/api/v1alpha1 && $(TOOL) controller-gen object:headerFile=boilerplate.go.txt paths=.
+	go generate ./cdi/...
 
 # The names too: a file that is generated for the first time is a difference.
-GENERATED = find pkg -name 'zz_generated*' -type f -exec sha256sum {} + | sort
+GENERATED = find pkg cdi \( -name 'zz_generated*' -o -path 'cdi/runtime/*.map' \) -type f -exec sha256sum {} + | sort
 
 .PHONY: check-generate
 check-generate: machine-build ## Fail where generated code does not fit its source

@@ -11,6 +11,8 @@
 
 #include "cuda.h"
 
+#define HOOKS_HIDDEN __attribute__((visibility("hidden")))
+
 /* The functions that the runtime exports (CUDA_HOOKS of them), and behind
  * them those that it calls and does not export (CUDA_REALS altogether). */
 enum cuda_hook {
@@ -209,14 +211,18 @@ struct cuda_hook_entry {
 
 /* What cuGetProcAddress and dlsym of the real library answer for .name is to be
  * replaced by .wrapper. */
-extern const struct cuda_hook_entry cuda_hook_table[CUDA_REALS];
+extern const struct cuda_hook_entry cuda_hook_table[CUDA_REALS] HOOKS_HIDDEN;
 
-/* Written by hand: what the real library has under this name, or NULL. It is
+/* A wrapper calls its hook whatever runs already on the thread: a call that the
+ * program makes from a callback of the driver counts like any other. The driver's own
+ * calls of its functions do not come by here.
+ *
+ * Written by hand: what the real library has under this name, or NULL. It is
  * asked again at the next call where it said NULL. */
 void *tranche_real(const char *name);
 
 /* Real functions as far as they have been found. */
-extern void *cuda_real_pointer[CUDA_REALS];
+extern void *cuda_real_pointer[CUDA_REALS] HOOKS_HIDDEN;
 void *cuda_real_slow(enum cuda_hook hook);
 
 static inline void *cuda_real(enum cuda_hook hook)

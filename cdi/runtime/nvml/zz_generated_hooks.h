@@ -11,6 +11,8 @@
 
 #include "nvml.h"
 
+#define HOOKS_HIDDEN __attribute__((visibility("hidden")))
+
 /* The functions that the runtime exports (NVML_HOOKS of them), and behind
  * them those that it calls and does not export (NVML_REALS altogether). */
 enum nvml_hook {
@@ -49,14 +51,18 @@ struct nvml_hook_entry {
 
 /* What cuGetProcAddress and dlsym of the real library answer for .name is to be
  * replaced by .wrapper. */
-extern const struct nvml_hook_entry nvml_hook_table[NVML_REALS];
+extern const struct nvml_hook_entry nvml_hook_table[NVML_REALS] HOOKS_HIDDEN;
 
-/* Written by hand: what the real library has under this name, or NULL. It is
+/* A wrapper calls its hook whatever runs already on the thread: a call that the
+ * program makes from a callback of the driver counts like any other. The driver's own
+ * calls of its functions do not come by here.
+ *
+ * Written by hand: what the real library has under this name, or NULL. It is
  * asked again at the next call where it said NULL. */
 void *tranche_real(const char *name);
 
 /* Real functions as far as they have been found. */
-extern void *nvml_real_pointer[NVML_REALS];
+extern void *nvml_real_pointer[NVML_REALS] HOOKS_HIDDEN;
 void *nvml_real_slow(enum nvml_hook hook);
 
 static inline void *nvml_real(enum nvml_hook hook)

@@ -33,6 +33,32 @@ const struct nvml_hook_entry nvml_hook_table[NVML_REALS] = {
 	[HOOK_nvmlShutdown] = {"nvmlShutdown", NULL},
 };
 
+/* What is called has the parameters that it is declared with. */
+_Static_assert(__builtin_types_compatible_p(real_fn_nvmlDeviceGetMemoryInfo, __typeof__(nvmlDeviceGetMemoryInfo)), "nvmlDeviceGetMemoryInfo");
+_Static_assert(__builtin_types_compatible_p(real_fn_nvmlDeviceGetMemoryInfo_v2, __typeof__(nvmlDeviceGetMemoryInfo_v2)), "nvmlDeviceGetMemoryInfo_v2");
+_Static_assert(__builtin_types_compatible_p(real_fn_nvmlDeviceGetComputeRunningProcesses, __typeof__(nvmlDeviceGetComputeRunningProcesses)), "nvmlDeviceGetComputeRunningProcesses");
+_Static_assert(__builtin_types_compatible_p(real_fn_nvmlDeviceGetComputeRunningProcesses_v2, __typeof__(nvmlDeviceGetComputeRunningProcesses_v2)), "nvmlDeviceGetComputeRunningProcesses_v2");
+_Static_assert(__builtin_types_compatible_p(real_fn_nvmlDeviceGetComputeRunningProcesses_v3, __typeof__(nvmlDeviceGetComputeRunningProcesses_v3)), "nvmlDeviceGetComputeRunningProcesses_v3");
+_Static_assert(__builtin_types_compatible_p(real_fn_nvmlDeviceGetGraphicsRunningProcesses, __typeof__(nvmlDeviceGetGraphicsRunningProcesses)), "nvmlDeviceGetGraphicsRunningProcesses");
+_Static_assert(__builtin_types_compatible_p(real_fn_nvmlDeviceGetGraphicsRunningProcesses_v2, __typeof__(nvmlDeviceGetGraphicsRunningProcesses_v2)), "nvmlDeviceGetGraphicsRunningProcesses_v2");
+_Static_assert(__builtin_types_compatible_p(real_fn_nvmlDeviceGetGraphicsRunningProcesses_v3, __typeof__(nvmlDeviceGetGraphicsRunningProcesses_v3)), "nvmlDeviceGetGraphicsRunningProcesses_v3");
+_Static_assert(__builtin_types_compatible_p(real_fn_nvmlDeviceGetMPSComputeRunningProcesses, __typeof__(nvmlDeviceGetMPSComputeRunningProcesses)), "nvmlDeviceGetMPSComputeRunningProcesses");
+_Static_assert(__builtin_types_compatible_p(real_fn_nvmlDeviceGetMPSComputeRunningProcesses_v2, __typeof__(nvmlDeviceGetMPSComputeRunningProcesses_v2)), "nvmlDeviceGetMPSComputeRunningProcesses_v2");
+_Static_assert(__builtin_types_compatible_p(real_fn_nvmlDeviceGetMPSComputeRunningProcesses_v3, __typeof__(nvmlDeviceGetMPSComputeRunningProcesses_v3)), "nvmlDeviceGetMPSComputeRunningProcesses_v3");
+_Static_assert(__builtin_types_compatible_p(real_fn_nvmlDeviceGetRunningProcessDetailList, __typeof__(nvmlDeviceGetRunningProcessDetailList)), "nvmlDeviceGetRunningProcessDetailList");
+_Static_assert(__builtin_types_compatible_p(real_fn_nvmlDeviceGetProcessUtilization, __typeof__(nvmlDeviceGetProcessUtilization)), "nvmlDeviceGetProcessUtilization");
+_Static_assert(__builtin_types_compatible_p(real_fn_nvmlDeviceGetProcessesUtilizationInfo, __typeof__(nvmlDeviceGetProcessesUtilizationInfo)), "nvmlDeviceGetProcessesUtilizationInfo");
+_Static_assert(__builtin_types_compatible_p(real_fn_nvmlDeviceGetUtilizationRates, __typeof__(nvmlDeviceGetUtilizationRates)), "nvmlDeviceGetUtilizationRates");
+_Static_assert(__builtin_types_compatible_p(real_fn_nvmlDeviceGetSamples, __typeof__(nvmlDeviceGetSamples)), "nvmlDeviceGetSamples");
+_Static_assert(__builtin_types_compatible_p(real_fn_nvmlDeviceGetFieldValues, __typeof__(nvmlDeviceGetFieldValues)), "nvmlDeviceGetFieldValues");
+_Static_assert(__builtin_types_compatible_p(real_fn_nvmlDeviceGetCount_v2, __typeof__(nvmlDeviceGetCount_v2)), "nvmlDeviceGetCount_v2");
+_Static_assert(__builtin_types_compatible_p(real_fn_nvmlDeviceGetDeviceHandleFromMigDeviceHandle, __typeof__(nvmlDeviceGetDeviceHandleFromMigDeviceHandle)), "nvmlDeviceGetDeviceHandleFromMigDeviceHandle");
+_Static_assert(__builtin_types_compatible_p(real_fn_nvmlDeviceGetHandleByIndex_v2, __typeof__(nvmlDeviceGetHandleByIndex_v2)), "nvmlDeviceGetHandleByIndex_v2");
+_Static_assert(__builtin_types_compatible_p(real_fn_nvmlDeviceGetUUID, __typeof__(nvmlDeviceGetUUID)), "nvmlDeviceGetUUID");
+_Static_assert(__builtin_types_compatible_p(real_fn_nvmlDeviceIsMigDeviceHandle, __typeof__(nvmlDeviceIsMigDeviceHandle)), "nvmlDeviceIsMigDeviceHandle");
+_Static_assert(__builtin_types_compatible_p(real_fn_nvmlInit_v2, __typeof__(nvmlInit_v2)), "nvmlInit_v2");
+_Static_assert(__builtin_types_compatible_p(real_fn_nvmlShutdown, __typeof__(nvmlShutdown)), "nvmlShutdown");
+
 void *nvml_real_slow(enum nvml_hook hook)
 {
 	void *real = tranche_real(nvml_hook_table[hook].name);

@@ -145,8 +145,11 @@ func (d dialect) table(rows Table) []byte {
 		}
 		fmt.Fprintf(&b, "\t[HOOK_%s] = {\"%[1]s\", %s},\n", row.Symbol, wrapper)
 	}
-	fmt.Fprintf(&b, `};
-
+	b.WriteString("};\n\n/* What is called has the parameters that it is declared with. */\n")
+	for _, row := range rows.called() {
+		fmt.Fprintf(&b, "_Static_assert(__builtin_types_compatible_p(real_fn_%s, __typeof__(%[1]s)), \"%[1]s\");\n", row.Symbol)
+	}
+	fmt.Fprintf(&b, `
 void *%[1]s_real_slow(enum %[1]s_hook hook)
 {
 	void *real = tranche_real(%[1]s_hook_table[hook].name);

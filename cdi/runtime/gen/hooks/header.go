@@ -19,6 +19,8 @@ const (
 
 #include "{include}"
 
+#define HOOKS_HIDDEN __attribute__((visibility("hidden")))
+
 /* The functions that the runtime exports ({LIB}_HOOKS of them), and behind
  * them those that it calls and does not export ({LIB}_REALS altogether). */
 `
@@ -31,14 +33,18 @@ struct {lib}_hook_entry {
 
 /* What cuGetProcAddress and dlsym of the real library answer for .name is to be
  * replaced by .wrapper. */
-extern const struct {lib}_hook_entry {lib}_hook_table[{LIB}_REALS];
+extern const struct {lib}_hook_entry {lib}_hook_table[{LIB}_REALS] HOOKS_HIDDEN;
 
-/* Written by hand: what the real library has under this name, or NULL. It is
+/* A wrapper calls its hook whatever runs already on the thread: a call that the
+ * program makes from a callback of the driver counts like any other. The driver's own
+ * calls of its functions do not come by here.
+ *
+ * Written by hand: what the real library has under this name, or NULL. It is
  * asked again at the next call where it said NULL. */
 void *tranche_real(const char *name);
 
 /* Real functions as far as they have been found. */
-extern void *{lib}_real_pointer[{LIB}_REALS];
+extern void *{lib}_real_pointer[{LIB}_REALS] HOOKS_HIDDEN;
 void *{lib}_real_slow(enum {lib}_hook hook);
 
 static inline void *{lib}_real(enum {lib}_hook hook)
