@@ -177,9 +177,10 @@ format: machine-build ## Format the Go code
 generate: machine-build ## Write the generated code anew
 	cd pkg/api/v1alpha1 && $(TOOL) controller-gen object:headerFile=boilerplate.go.txt paths=.
 	go generate ./cdi/...
+	go run ./cdi/simdriver/gen
 
 # The names too: a file that is generated for the first time is a difference.
-GENERATED = find pkg cdi \( -name 'zz_generated*' -o -path 'cdi/runtime/*.map' \) -type f -exec sha256sum {} + | sort
+GENERATED = find pkg cdi \( -name 'zz_generated*' -o -path 'cdi/*.map' \) -type f -exec sha256sum {} + | sort
 
 .PHONY: check-generate
 check-generate: machine-build ## Fail where generated code does not fit its source

@@ -6,6 +6,6 @@
 //
 // The libraries come as packages of Debian's component non-free, by the
 // machine's own mirror but a configuration of apt apart from the machine's, into the
-// user's cache; they are not installed. NVIDIA's licence lets everybody use them,
-// and nobody change them. `make test-abi-real` runs the tests; without it, they are skipped.
+// user's cache; they are neither installed nor changed. `make test-abi-real` runs the tests;
+// without it, they are skipped.
 package real
