@@ -260,6 +260,16 @@ func TestPathsAndPortsFitTheDefaults(t *testing.T) {
 	require.Equal(t, ports["health"], ":"+strconv.Itoa(int(container.LivenessProbe.GRPC.Port)))
 	require.Equal(t, "/readyz", container.ReadinessProbe.HTTPGet.Path)
 	require.Equal(t, "metrics", container.ReadinessProbe.HTTPGet.Port.StrVal)
+
+	// Both may be scraped by the same rule, and never at the same port of a node.
+	other := daemonSet(t, arbiter).Spec.Template.Spec.Containers[0]
+	require.Len(t, other.Ports, 1)
+	require.Equal(t, "metrics", other.Ports[0].Name)
+	require.EqualValues(t, 9480, other.Ports[0].ContainerPort, "the default of its --metrics-address")
+	for probe, path := range map[*corev1.Probe]string{other.StartupProbe: "/healthz", other.LivenessProbe: "/healthz", other.ReadinessProbe: "/readyz"} {
+		require.Equal(t, path, probe.HTTPGet.Path)
+		require.Equal(t, "metrics", probe.HTTPGet.Port.StrVal)
+	}
 }
 
 func TestAnUpdateNeverLeavesANodeWithoutDriver(t *testing.T) {
@@ -308,16 +318,18 @@ func TestThePatchGivesPrivilege(t *testing.T) {
 	require.NoError(t, err)
 	patch, err := jsonpatch.DecodePatch(raw)
 	require.NoError(t, err)
-	document, err := json.Marshal(daemonSet(t, node))
-	require.NoError(t, err)
-	document, err = patch.Apply(document)
-	require.NoError(t, err)
-	var set appsv1.DaemonSet
-	require.NoError(t, yaml.UnmarshalStrict(document, &set))
-	c := set.Spec.Template.Spec.Containers[0].SecurityContext
-	require.True(t, *c.Privileged)
-	require.Nil(t, c.AllowPrivilegeEscalation, "the API server refuses false beside privileged")
-	require.True(t, *c.ReadOnlyRootFilesystem)
+	for _, name := range []string{node, arbiter} {
+		document, err := json.Marshal(daemonSet(t, name))
+		require.NoError(t, err)
+		document, err = patch.Apply(document)
+		require.NoError(t, err)
+		var set appsv1.DaemonSet
+		require.NoError(t, yaml.UnmarshalStrict(document, &set))
+		c := set.Spec.Template.Spec.Containers[0].SecurityContext
+		require.True(t, *c.Privileged)
+		require.Nil(t, c.AllowPrivilegeEscalation, "the API server refuses false beside privileged")
+		require.True(t, *c.ReadOnlyRootFilesystem)
+	}
 }
 
 func TestDecodeIsStrict(t *testing.T) {
