@@ -155,3 +155,10 @@ func (r *Rig) Served(shares ...Share) error {
 	}
 	return nil
 }
+
+// Arbiter is the one that was started last.
+func (r *Rig) Arbiter() *Arbiter {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.arbiter
+}

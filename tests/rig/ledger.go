@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strings"
 
 	"golang.org/x/sys/unix"
 
@@ -47,11 +48,12 @@ func OpenLedger(s Share) (l *Ledger, err error) {
 	if err := unix.Connect(fd, address); err != nil {
 		return nil, os.NewSyscallError("connect", err)
 	}
-	hello := wire.Hello{Magic: wire.MessageMagic, Version: wire.ContractVersion, Role: wire.RoleObserver, NSPID: int32(os.Getpid())} //nolint:gosec // a PID
+	hello := wire.Hello{Magic: wire.MessageMagic, Version: wire.ContractVersion, Role: wire.RoleObserver, NSPID: int32(os.Getpid())}
 	if _, err := unix.Write(fd, wire.Encode(hello)); err != nil {
 		return nil, os.NewSyscallError("write", err)
 	}
-	return l, l.receive()
+	err = l.receive()
+	return l, err
 }
 
 func (l *Ledger) receive() error {
@@ -140,14 +142,15 @@ func (l *Ledger) Attached() int {
 
 // String lists the slots in use.
 func (l *Ledger) String() string {
-	text := fmt.Sprintf("ledger of %s, limit %d:", l.share.Key, l.Limit())
+	var text strings.Builder
+	fmt.Fprintf(&text, "ledger of %s, limit %d:", l.share.Key, l.Limit())
 	for i := range l.used() {
 		s := &l.ledger.Slot[i]
 		if s.Attached.Load() == 0 {
 			continue
 		}
-		text += fmt.Sprintf(" slot %d (PID %d) pending %d committed %d reserve %d implicit %d in flight %d;", i, s.HostPID.Load(),
+		fmt.Fprintf(&text, " slot %d (PID %d) pending %d committed %d reserve %d implicit %d in flight %d;", i, s.HostPID.Load(),
 			s.Pending.Load(), s.Committed.Load(), s.Reserve.Load(), s.Implicit.Load(), s.Inflight.Load())
 	}
-	return text
+	return text.String()
 }

@@ -134,7 +134,7 @@ func (p *Program) Expect(word string) (Line, error) {
 
 // Say writes a line to the program.
 func (p *Program) Say(line string) error {
-	_, err := io.WriteString(p.stdin, line+"\n")
+	_, err := p.stdin.WriteString(line + "\n")
 	return err
 }
 

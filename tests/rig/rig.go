@@ -140,12 +140,12 @@ func (r *Rig) Share(on *simcard.Card, mib uint64) (Share, error) {
 			Request: "gpu", Pool: "rig", Device: strings.ToLower(string(config.UUID)), ShareID: uuid.NewString(),
 		},
 		Card: config.UUID, Policy: share.BestEffort, Class: share.NoClass, BurstCeiling: card.WholeCompute,
-		Limits: share.Limits{Cores: 10, Memory: card.MiB(mib)}, //nolint:gosec // small
+		Limits: share.Limits{Cores: 10, Memory: card.MiB(mib)},
 	}
 	if mib == 0 {
 		s.Whole, s.Limits = true, share.Limits{Cores: card.WholeCompute, Memory: of.Memory}
 	}
-	out := Share{Key: s.Key(), Card: on, Limit: uint64(s.Limits.Memory) * MiB, Dir: filepath.Join(r.sharesDir(), string(s.Key()))} //nolint:gosec // positive
+	out := Share{Key: s.Key(), Card: on, Limit: uint64(s.Limits.Memory) * MiB, Dir: filepath.Join(r.sharesDir(), string(s.Key()))}
 	return out, r.writeShare(out, s, of)
 }
 

@@ -7,6 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -158,4 +160,15 @@ func (r *Rig) Settled(shares ...Share) (held uint64, err error) {
 		return false, fmt.Errorf("the card holds %d bytes, charged are %d: %v", held, charge, books)
 	})
 	return held, err
+}
+
+// Audit frees on a card what dead processes left, as the driver does when it needs
+// room, and tells whether the card's books agree with each other. Nobody may be at
+// work meanwhile.
+func (r *Rig) Audit(c *simcard.Card) error {
+	reap := exec.Command(filepath.Join(r.native, "bin", "tranche-simcard"), "reap", "--dir", r.cardsDir(), string(c.Config().UUID))
+	if out, err := reap.CombinedOutput(); err != nil {
+		return fmt.Errorf("free what dead processes left: %w: %s", err, out)
+	}
+	return c.Audit()
 }
