@@ -36,7 +36,8 @@ SIM_NVML = $(wildcard cdi/simdriver/nvml/*.c) $(SIM_COMMON)
 RUNTIME_COMMON = $(wildcard cdi/runtime/session/*.c)
 RUNTIME_CUDA = $(wildcard cdi/runtime/cuda/*.c) $(RUNTIME_COMMON)
 RUNTIME_NVML = $(wildcard cdi/runtime/nvml/*.c) $(RUNTIME_COMMON)
-CLIENTS = $(patsubst tests/clients/%.c,$(NATIVE)/clients/%,$(wildcard tests/clients/*.c))
+CLIENTS = $(patsubst tests/clients/%.c,$(NATIVE)/clients/%,$(wildcard tests/clients/*.c)) \
+	$(patsubst tests/clients/%,$(NATIVE)/clients/%,$(wildcard tests/clients/*.py))
 
 $(NATIVE)/sim/libcuda-real.so.1: $(SIM_CUDA) $(NATIVE_HEADERS) cdi/simdriver/libcuda.map cdi/native.mk
 	@mkdir -p $(@D)
@@ -85,10 +86,14 @@ $(NATIVE)/bin/tranche-simcard: $(wildcard cdi/simdriver/tool/*.c) $(SIM_COMMON) 
 	$(NATIVE_CC) -Icdi/simdriver $(filter %.c,$^) -o $@
 
 # Clients are linked against the driver's libraries as a user's program is, unless
-# they have the line "links: nothing".
-$(NATIVE)/clients/%: tests/clients/%.c $(NATIVE_HEADERS) $(NATIVE)/sim/libcuda-real.so.1 $(NATIVE)/sim/libnvidia-ml-real.so.1 cdi/native.mk
+# they have the line "links: nothing". Of the libraries they take only names.
+$(NATIVE)/clients/%: tests/clients/%.c $(NATIVE_HEADERS) cdi/native.mk | $(NATIVE)/sim/libcuda-real.so.1 $(NATIVE)/sim/libnvidia-ml-real.so.1
 	@mkdir -p $(@D)
 	$(NATIVE_CC) $< -o $@ $$(grep -q 'links: nothing' $< || echo $(NATIVE)/sim/libcuda-real.so.1 $(NATIVE)/sim/libnvidia-ml-real.so.1) -ldl
+
+$(NATIVE)/clients/%.py: tests/clients/%.py
+	@mkdir -p $(@D)
+	cp $< $@
 
 NATIVE_SIM = $(NATIVE)/sim/libcuda-real.so.1 $(NATIVE)/sim/libnvidia-ml-real.so.1 $(NATIVE)/bin/tranche-simcard
 NATIVE_RUNTIME = $(NATIVE)/runtime/libcuda.so.1 $(NATIVE)/runtime/libnvidia-ml.so.1
