@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Asks NVML and prints the answers, one a line:
- *   ask cards       what each card is
- *   ask processes   memory, and who has it, by every call that tells it
- *   ask busy SEEN   utilisation, of processes since the time SEEN (microseconds)
- *   ask events      waits for events
- *   ask wrong       nothing, unless a wrong call is not refused as it should be
- *   ask threads     nothing; many threads ask at once
+ * Asks NVML and prints the answers, one a line. Of several cards it asks the
+ * one with the UUID in the last argument, else the first:
+ *   ask cards                what each card is
+ *   ask processes [UUID]     memory, and who has it, by every call that tells it
+ *   ask busy SEEN [UUID]     utilisation, of processes since the time SEEN (microseconds)
+ *   ask events               waits for events
+ *   ask wrong                nothing, unless a wrong call is not refused as it should be
+ *   ask threads              nothing; many threads ask at once
  */
 #include <pthread.h>
 #include <stdio.h>
@@ -23,6 +24,20 @@ static nvmlDevice_t device(unsigned i)
 	nvmlDevice_t d = NULL;
 
 	if (nvmlDeviceGetHandleByIndex_v2(i, &d) != NVML_SUCCESS)
+		exit(3);
+	return d;
+}
+
+/* The card that is asked about. */
+static const char *uuid;
+
+static nvmlDevice_t chosen(void)
+{
+	nvmlDevice_t d = NULL;
+
+	if (!uuid)
+		return device(0);
+	if (nvmlDeviceGetHandleByUUID(uuid, &d) != NVML_SUCCESS)
 		exit(3);
 	return d;
 }
@@ -73,12 +88,13 @@ static void print_v2(const char *name, nvmlReturn_t (*call)(nvmlDevice_t, unsign
 {
 	nvmlProcessInfo_v2_t infos[ROOM];
 	unsigned n = 0;
-	nvmlReturn_t asked = call(device(0), &n, NULL);
+	nvmlReturn_t asked = call(chosen(), &n, NULL);
 
 	printf("%s asked %d %u", name, asked, n);
 	n = ROOM;
-	printf(" read %d", call(device(0), &n, infos));
-	for (unsigned i = 0; i < n; i++)
+	asked = call(chosen(), &n, infos);
+	printf(" read %d", asked);
+	for (unsigned i = 0; asked == NVML_SUCCESS && i < n; i++)
 		printf(" %u=%llu/%u/%u", infos[i].pid, infos[i].usedGpuMemory >> 20, infos[i].gpuInstanceId, infos[i].computeInstanceId);
 	putchar('\n');
 }
@@ -87,9 +103,10 @@ static void print_v1(const char *name, nvmlReturn_t (*call)(nvmlDevice_t, unsign
 {
 	nvmlProcessInfo_v1_t infos[ROOM];
 	unsigned n = ROOM;
+	nvmlReturn_t result = call(chosen(), &n, infos);
 
-	printf("%s read %d", name, call(device(0), &n, infos));
-	for (unsigned i = 0; i < n; i++)
+	printf("%s read %d", name, result);
+	for (unsigned i = 0; result == NVML_SUCCESS && i < n; i++)
 		printf(" %u=%llu", infos[i].pid, infos[i].usedGpuMemory >> 20);
 	putchar('\n');
 }
@@ -100,10 +117,10 @@ static void processes(void)
 	nvmlMemory_v2_t v2 = { .version = nvmlMemory_v2 };
 	nvmlProcessDetail_v1_t details[ROOM];
 	nvmlProcessDetailList_t list = { .version = nvmlProcessDetailList_v1, .numProcArrayEntries = ROOM, .procArray = details };
-	nvmlReturn_t result = nvmlDeviceGetMemoryInfo(device(0), &v1);
+	nvmlReturn_t result = nvmlDeviceGetMemoryInfo(chosen(), &v1);
 
 	printf("memory %d %llu %llu %llu\n", result, v1.total >> 20, v1.free >> 20, v1.used >> 20);
-	result = nvmlDeviceGetMemoryInfo_v2(device(0), &v2);
+	result = nvmlDeviceGetMemoryInfo_v2(chosen(), &v2);
 	printf("memory_v2 %d %llu %llu %llu %llu\n", result, v2.total >> 20, v2.reserved >> 20, v2.free >> 20, v2.used >> 20);
 	print_v1("compute", nvmlDeviceGetComputeRunningProcesses);
 	print_v2("compute_v2", nvmlDeviceGetComputeRunningProcesses_v2);
@@ -112,8 +129,9 @@ static void processes(void)
 	print_v2("graphics_v3", nvmlDeviceGetGraphicsRunningProcesses_v3);
 	print_v1("mps", nvmlDeviceGetMPSComputeRunningProcesses);
 	print_v2("mps_v3", nvmlDeviceGetMPSComputeRunningProcesses_v3);
-	printf("details %d", nvmlDeviceGetRunningProcessDetailList(device(0), &list));
-	for (unsigned i = 0; i < list.numProcArrayEntries; i++)
+	result = nvmlDeviceGetRunningProcessDetailList(chosen(), &list);
+	printf("details %d", result);
+	for (unsigned i = 0; result == NVML_SUCCESS && i < list.numProcArrayEntries; i++)
 		printf(" %u=%llu", details[i].pid, details[i].usedGpuMemory >> 20);
 	putchar('\n');
 }
@@ -130,28 +148,29 @@ static void busy(unsigned long long seen)
 	nvmlValueType_t type = NVML_VALUE_TYPE_COUNT;
 	unsigned n = 0;
 	unsigned long long newest = seen;
-	nvmlReturn_t result = nvmlDeviceGetUtilizationRates(device(0), &rates);
+	nvmlReturn_t result = nvmlDeviceGetUtilizationRates(chosen(), &rates);
 
 	printf("rates %d %u %u\n", result, rates.gpu, rates.memory);
-	result = nvmlDeviceGetProcessUtilization(device(0), NULL, &n, seen);
+	result = nvmlDeviceGetProcessUtilization(chosen(), NULL, &n, seen);
 	printf("processes asked %d %u", result, n);
 	n = ROOM;
-	result = nvmlDeviceGetProcessUtilization(device(0), old, &n, seen);
+	result = nvmlDeviceGetProcessUtilization(chosen(), old, &n, seen);
 	printf(" read %d", result);
 	for (unsigned i = 0; result == NVML_SUCCESS && i < n; i++) {
 		printf(" %u=%u", old[i].pid, old[i].smUtil);
 		newest = old[i].timeStamp;
 	}
-	printf("\ninfo %d", nvmlDeviceGetProcessesUtilizationInfo(device(0), &info));
+	result = nvmlDeviceGetProcessesUtilizationInfo(chosen(), &info);
+	printf("\ninfo %d", result);
 	for (unsigned i = 0; result == NVML_SUCCESS && i < info.processSamplesCount; i++)
 		printf(" %u=%u", now[i].pid, now[i].smUtil);
 	n = 200;
-	printf("\nsamples %d", nvmlDeviceGetSamples(device(0), NVML_GPU_UTILIZATION_SAMPLES, seen, &type, &n, samples));
-	printf(" type %d count %u", type, n);
-	for (unsigned i = 0; i < n; i++)
+	result = nvmlDeviceGetSamples(chosen(), NVML_GPU_UTILIZATION_SAMPLES, seen, &type, &n, samples);
+	printf("\nsamples %d type %d count %u", result, type, n);
+	for (unsigned i = 0; result == NVML_SUCCESS && i < n; i++)
 		printf(" %u", samples[i].sampleValue.uiVal);
 	n = ROOM;
-	printf("\nseen %d\n", nvmlDeviceGetProcessUtilization(device(0), old, &n, newest + 60000000));
+	printf("\nseen %d\n", nvmlDeviceGetProcessUtilization(chosen(), old, &n, newest + 60000000));
 }
 
 static void events(void)
@@ -250,6 +269,8 @@ int main(int argc, char **argv)
 		printf("init %d %s\n", result, nvmlErrorString(result));
 		return 0;
 	}
+	if (strncmp(argv[argc - 1], "GPU-", 4) == 0)
+		uuid = argv[argc - 1];
 	if (strcmp(argv[1], "cards") == 0)
 		cards();
 	else if (strcmp(argv[1], "processes") == 0)
