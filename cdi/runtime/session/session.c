@@ -76,8 +76,8 @@ static struct life *make_life(void)
 /* Lists the shares. False: a line was said. */
 static bool list_shares(void)
 {
-	char path[sizeof(session_shares[0].key) + 64];
 	struct dirent *entry;
+	char path[sizeof(entry->d_name) + 64];
 	DIR *directory = opendir(TRANCHE_SHARES_DIR);
 
 	session_share_count = 0;
