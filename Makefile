@@ -64,7 +64,7 @@ demo: images $(BIN)/demo ## Bring up a Kubernetes node with two simulated cards 
 ##@ Test
 
 .PHONY: test
-test: machine-cluster lint check-generate test-race test-e2e ## Run every test: unit, integration, crash, compat under the race detector, then end to end on a real node
+test: machine-cluster lint check-generate test-race test-runtime test-sanitizers test-e2e ## Run every test: unit, integration, crash, compat under the race detector, the sharing runtime, then end to end on a real node
 
 .PHONY: test-unit
 test-unit: machine-build ## Run all tests that need no cluster, with the seeds of the fuzz targets
@@ -82,6 +82,17 @@ test-crash: machine-build ## Kill the node driver at every step of its work and 
 .PHONY: test-e2e
 test-e2e: images ## Run the end-to-end tests on a real Kubernetes node
 	go test -tags e2e -v -timeout 40m -count=1 $(TESTFLAGS) -exec "$(IN_CLUSTER) --" ./tests/e2e
+
+.PHONY: test-runtime
+test-runtime: machine-native native ## Test the sharing runtime in front of the simulated driver; RANDOM_RUNS=500 KILLS=20000 do more
+	go test -tags native -timeout 20m -count=1 $(TESTFLAGS) ./tests/sandbox ./tests/runtime/...
+
+.PHONY: test-sanitizers
+test-sanitizers: machine-native ## Run the same tests with the C built for the address, undefined behaviour and thread sanitizers
+	for flavour in asan tsan; do \
+		$(MAKE) --no-print-directory -s native FLAVOUR=$$flavour; \
+		FLAVOUR=$$flavour go test -tags native -timeout 20m -count=1 $(TESTFLAGS) ./tests/runtime/...; \
+	done
 
 .PHONY: check-abi
 check-abi: machine-build native-runtime ## Compare the table of hooks, and the runtime's libraries, with what drivers export
@@ -202,6 +213,6 @@ help: ## List the targets
 		/^##@ / { printf "\n%s\n", substr($$0, 5) } \
 		/^[a-z0-9-]+:.*## / { sub(/:.*/, "", $$1); printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-.PHONY: machine-build machine-cluster
-machine-build machine-cluster: machine-%:
+.PHONY: machine-build machine-native machine-cluster
+machine-build machine-native machine-cluster: machine-%:
 	@tests/tools/machine.sh $*
