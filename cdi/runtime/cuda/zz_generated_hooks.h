@@ -217,8 +217,9 @@ extern const struct cuda_hook_entry cuda_hook_table[CUDA_REALS] HOOKS_HIDDEN;
  * program makes from a callback of the driver counts like any other. The driver's own
  * calls of its functions do not come by here.
  *
- * Written by hand: what the real library has under this name, or NULL. It is
- * asked again at the next call where it said NULL. */
+ * Written by hand: what the real library has under this name, or NULL. The real library
+ * is there whenever a wrapper is called, so each name is asked for once (by several
+ * threads at once, perhaps). */
 void *tranche_real(const char *name);
 
 /* Real functions as far as they have been found. */

@@ -379,10 +379,19 @@ _Static_assert(__builtin_types_compatible_p(real_fn_cuStreamIsCapturing, __typeo
 _Static_assert(__builtin_types_compatible_p(real_fn_cuStreamIsCapturing_ptsz, __typeof__(cuStreamIsCapturing_ptsz)), "cuStreamIsCapturing_ptsz");
 _Static_assert(__builtin_types_compatible_p(real_fn_cuThreadExchangeStreamCaptureMode, __typeof__(cuThreadExchangeStreamCaptureMode)), "cuThreadExchangeStreamCaptureMode");
 
+/* What an older driver does not have. */
+static unsigned char absent[CUDA_REALS];
+
 void *cuda_real_slow(enum cuda_hook hook)
 {
-	void *real = tranche_real(cuda_hook_table[hook].name);
+	void *real;
 
-	__atomic_store_n(&cuda_real_pointer[hook], real, __ATOMIC_RELEASE);
+	if (__atomic_load_n(&absent[hook], __ATOMIC_RELAXED))
+		return NULL;
+	real = tranche_real(cuda_hook_table[hook].name);
+	if (real != NULL)
+		__atomic_store_n(&cuda_real_pointer[hook], real, __ATOMIC_RELEASE);
+	else
+		__atomic_store_n(&absent[hook], 1, __ATOMIC_RELAXED);
 	return real;
 }

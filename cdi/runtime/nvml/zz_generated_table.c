@@ -59,10 +59,19 @@ _Static_assert(__builtin_types_compatible_p(real_fn_nvmlDeviceIsMigDeviceHandle,
 _Static_assert(__builtin_types_compatible_p(real_fn_nvmlInit_v2, __typeof__(nvmlInit_v2)), "nvmlInit_v2");
 _Static_assert(__builtin_types_compatible_p(real_fn_nvmlShutdown, __typeof__(nvmlShutdown)), "nvmlShutdown");
 
+/* What an older driver does not have. */
+static unsigned char absent[NVML_REALS];
+
 void *nvml_real_slow(enum nvml_hook hook)
 {
-	void *real = tranche_real(nvml_hook_table[hook].name);
+	void *real;
 
-	__atomic_store_n(&nvml_real_pointer[hook], real, __ATOMIC_RELEASE);
+	if (__atomic_load_n(&absent[hook], __ATOMIC_RELAXED))
+		return NULL;
+	real = tranche_real(nvml_hook_table[hook].name);
+	if (real != NULL)
+		__atomic_store_n(&nvml_real_pointer[hook], real, __ATOMIC_RELEASE);
+	else
+		__atomic_store_n(&absent[hook], 1, __ATOMIC_RELAXED);
 	return real;
 }

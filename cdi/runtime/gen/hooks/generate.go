@@ -150,14 +150,23 @@ func (d dialect) table(rows Table) []byte {
 		fmt.Fprintf(&b, "_Static_assert(__builtin_types_compatible_p(real_fn_%s, __typeof__(%[1]s)), \"%[1]s\");\n", row.Symbol)
 	}
 	fmt.Fprintf(&b, `
+/* What an older driver does not have. */
+static unsigned char absent[%[2]s_REALS];
+
 void *%[1]s_real_slow(enum %[1]s_hook hook)
 {
-	void *real = tranche_real(%[1]s_hook_table[hook].name);
+	void *real;
 
-	__atomic_store_n(&%[1]s_real_pointer[hook], real, __ATOMIC_RELEASE);
+	if (__atomic_load_n(&absent[hook], __ATOMIC_RELAXED))
+		return NULL;
+	real = tranche_real(%[1]s_hook_table[hook].name);
+	if (real != NULL)
+		__atomic_store_n(&%[1]s_real_pointer[hook], real, __ATOMIC_RELEASE);
+	else
+		__atomic_store_n(&absent[hook], 1, __ATOMIC_RELAXED);
 	return real;
 }
-`, d.prefix)
+`, d.prefix, strings.ToUpper(d.prefix))
 	return b.Bytes()
 }
 
