@@ -128,11 +128,15 @@ lint: machine-build ## Check style, mistakes and which package imports which
 	for module in $(MODULES); do (cd $$module && $(TOOL) golangci-lint run --config '$(CURDIR)/.golangci.yml' $(LINTFLAGS) ./...); done
 
 .PHONY: bench
-bench: bench-node bench-cluster ## Measure, print tables and write build/bench/*.json
+bench: bench-node bench-runtime bench-cluster ## Measure, print tables and write build/bench/*.json
 
 .PHONY: bench-node
 bench-node: machine-build
 	go run ./tests/bench/node
+
+.PHONY: bench-runtime
+bench-runtime: machine-native native
+	go run ./tests/bench/runtime
 
 .PHONY: bench-cluster
 bench-cluster: images

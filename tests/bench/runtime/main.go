@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Command runtime measures what the sharing runtime costs: nanoseconds for each
+// call against the bare simulated driver in the same run, the start of processes,
+// and how long it takes until the memory of a killed process is back.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+
+	"github.com/tranche-dra/tranche/pkg/simcard"
+	"github.com/tranche-dra/tranche/tests/bench"
+	"github.com/tranche-dra/tranche/tests/rig"
+	"github.com/tranche-dra/tranche/tests/sandbox"
+)
+
+func main() {
+	out := flag.String("out", "build/bench", "directory of the report")
+	flag.Parse()
+	if err := run(*out); err != nil {
+		fmt.Fprintln(os.Stderr, "bench runtime:", err)
+		os.Exit(1)
+	}
+}
+
+// place is what everything is measured in: one large share on a larger card, and
+// two boxes, with the runtime and without it.
+type place struct {
+	rig        *rig.Rig
+	share      rig.Share
+	ours, bare *sandbox.Box
+}
+
+func newPlace() (place, error) {
+	r, err := rig.New()
+	if err != nil {
+		return place{}, err
+	}
+	p := place{rig: r}
+	if err := p.furnish(); err != nil {
+		return place{}, errors.Join(err, r.Close())
+	}
+	return p, nil
+}
+
+func (p *place) furnish() error {
+	if _, err := p.rig.StartArbiter(); err != nil {
+		return err
+	}
+	card, err := p.rig.Card(simcard.Config{Memory: 131072 * rig.MiB, ContextBytes: 16 * rig.MiB})
+	if err != nil {
+		return err
+	}
+	if p.share, err = p.rig.Share(card, 65536); err != nil {
+		return err
+	}
+	if err := p.rig.Served(p.share); err != nil {
+		return err
+	}
+	if p.ours, err = p.rig.Box(rig.BoxOptions{}, p.share); err != nil {
+		return err
+	}
+	p.bare, err = p.rig.Box(rig.BoxOptions{Bare: true, Cards: []*simcard.Card{card}})
+	return err
+}
+
+func run(out string) (err error) {
+	p, err := newPlace()
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, p.rig.Close()) }()
+	ctx := context.Background()
+	var rows []bench.Row
+	for _, measure := range []func(context.Context) ([]bench.Row, error){p.calls, p.contended, p.starts, p.returns} {
+		more, err := measure(ctx)
+		if err != nil {
+			return err
+		}
+		rows = append(rows, more...)
+	}
+	return bench.Report(os.Stdout, "runtime", out, rows)
+}
