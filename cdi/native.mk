@@ -39,13 +39,17 @@ RUNTIME_NVML = $(wildcard cdi/runtime/nvml/*.c) $(RUNTIME_COMMON)
 CLIENTS = $(patsubst tests/clients/%.c,$(NATIVE)/clients/%,$(wildcard tests/clients/*.c)) \
 	$(patsubst tests/clients/%,$(NATIVE)/clients/%,$(wildcard tests/clients/*.py))
 
+# Loaded once, the libraries stay: they have threads, and descriptors that must not
+# be closed while the process lives.
+STAYS := -Wl,-z,nodelete
+
 $(NATIVE)/sim/libcuda-real.so.1: $(SIM_CUDA) $(NATIVE_HEADERS) cdi/simdriver/libcuda.map cdi/native.mk
 	@mkdir -p $(@D)
-	$(NATIVE_CC) -shared -Icdi/simdriver -Wl,-soname,libcuda.so.1 -Wl,-Bsymbolic -Wl,--version-script,cdi/simdriver/libcuda.map $(SIM_CUDA) -o $@
+	$(NATIVE_CC) -shared -Icdi/simdriver $(STAYS) -Wl,-soname,libcuda.so.1 -Wl,-Bsymbolic -Wl,--version-script,cdi/simdriver/libcuda.map $(SIM_CUDA) -o $@
 
 $(NATIVE)/sim/libnvidia-ml-real.so.1: $(SIM_NVML) $(NATIVE_HEADERS) cdi/simdriver/libnvidia-ml.map cdi/native.mk
 	@mkdir -p $(@D)
-	$(NATIVE_CC) -shared -Icdi/simdriver -Wl,-soname,libnvidia-ml.so.1 -Wl,-Bsymbolic -Wl,--version-script,cdi/simdriver/libnvidia-ml.map $(SIM_NVML) -o $@
+	$(NATIVE_CC) -shared -Icdi/simdriver $(STAYS) -Wl,-soname,libnvidia-ml.so.1 -Wl,-Bsymbolic -Wl,--version-script,cdi/simdriver/libnvidia-ml.map $(SIM_NVML) -o $@
 
 # Where containers have the libraries that the runtime stands in front of.
 REAL_DIR := /run/tranche/driver
@@ -68,7 +72,7 @@ $(OLD_LIBRARIES): $(STUBS)/%: cdi/native.mk
 # No start files: nothing is to run when the library is loaded or unloaded. Sanitizers
 # come with newer needs of their own.
 RUNTIME_LINK_release = -nostartfiles -Wl,--as-needed $(OLD_LIBRARIES)
-RUNTIME_LINK = -shared -fvisibility=hidden -Icdi/runtime -Wl,-Bsymbolic -Wl,-z,defs -Wl,-z,relro -Wl,-z,now \
+RUNTIME_LINK = -shared $(STAYS) -fvisibility=hidden -Icdi/runtime -Wl,-Bsymbolic -Wl,-z,defs -Wl,-z,relro -Wl,-z,now \
 	-Wl,--enable-new-dtags,-rpath,$(REAL_DIR)
 
 $(NATIVE)/runtime/libcuda.so.1: $(RUNTIME_CUDA) $(NATIVE_HEADERS) cdi/runtime/libcuda.map $(STUBS)/libcuda-real.so.1 $(OLD_LIBRARIES) cdi/native.mk

@@ -30,41 +30,41 @@ const (
 	mib        = uint64(1 << 20)
 )
 
-// built is the directory with the simulated NVML under its two names and the
-// programs of testdata, compiled once, with the sanitizer that FLAVOUR names.
+// built is the directory with the simulated NVML, under the name that programs
+// load, tranche-simcard and the programs of testdata; made once, with the
+// sanitizer that FLAVOUR names.
 var built = sync.OnceValues(func() (string, error) {
-	dir, err := os.MkdirTemp("", "nvml")
+	dir, err := os.MkdirTemp("", "sim")
 	if err != nil {
 		return "", err
 	}
-	cards := sources("../../cdi/simdriver/card/*.c")
-	library := filepath.Join(dir, "libnvidia-ml.so.1")
-	err = compile(append([]string{
-		"-shared", "-fPIC", "-Wl,-soname,libnvidia-ml.so.1", "-Wl,-Bsymbolic", "-Wl,--version-script,../../cdi/simdriver/libnvidia-ml.map", "-o", library,
-	}, append(cards, sources("../../cdi/simdriver/nvml/*.c")...)...))
-	if err == nil {
-		err = compile([]string{"-o", filepath.Join(dir, "ask"), "testdata/ask.c", library})
-	}
-	if err == nil {
-		err = compile(append([]string{"-o", filepath.Join(dir, "holder"), "testdata/holder.c", "-ldl"}, cards...))
-	}
+	native := filepath.Join(dir, "native")
+	made, library := filepath.Join(native, "sim", "libnvidia-ml-real.so.1"), filepath.Join(dir, "libnvidia-ml.so.1")
+	tool := filepath.Join(native, "bin", "tranche-simcard")
+	err = run("make", "-s", "-C", "../..", "FLAVOUR="+flavour(), "NATIVE="+native, made, tool)
+	err = cmp.Or(err, os.Rename(made, library), os.Rename(tool, filepath.Join(dir, "tranche-simcard")))
+	cards, _ := filepath.Glob("../../cdi/simdriver/card/*.c")
+	err = cmp.Or(err, compile(filepath.Join(dir, "ask"), "testdata/ask.c", library))
+	err = cmp.Or(err, compile(filepath.Join(dir, "holder"), append(cards, "testdata/holder.c", "-ldl")...))
 	return dir, err
 })
 
-func sources(pattern string) []string {
-	files, _ := filepath.Glob(pattern)
-	return files
+func flavour() string { return cmp.Or(os.Getenv("FLAVOUR"), "release") }
+
+func compile(program string, args ...string) error {
+	args = append(args, "-std=c11", "-D_GNU_SOURCE", "-Wall", "-Wextra", "-Werror", "-g", "-pthread", "-I../../cdi/abi", "-I../../cdi/simdriver", "-o", program)
+	switch flavour() {
+	case "asan":
+		args = append(args, "-fsanitize=address,undefined", "-fno-sanitize-recover=undefined")
+	case "tsan":
+		args = append(args, "-fsanitize=thread")
+	}
+	return run("cc", args...)
 }
 
-func compile(args []string) error {
-	flags := map[string][]string{
-		"release": {"-O2"},
-		"asan":    {"-O1", "-fsanitize=address,undefined", "-fno-sanitize-recover=undefined"},
-		"tsan":    {"-O1", "-fsanitize=thread"},
-	}[cmp.Or(os.Getenv("FLAVOUR"), "release")]
-	flags = append(flags, "-std=c11", "-D_GNU_SOURCE", "-Wall", "-Wextra", "-Werror", "-g", "-pthread", "-I../../cdi/abi", "-I../../cdi/simdriver")
-	if out, err := exec.Command("cc", append(flags, args...)...).CombinedOutput(); err != nil {
-		return fmt.Errorf("%w: %s", err, out)
+func run(program string, args ...string) error {
+	if out, err := exec.Command(program, args...).CombinedOutput(); err != nil {
+		return fmt.Errorf("%s: %w: %s", program, err, out)
 	}
 	return nil
 }
@@ -82,8 +82,10 @@ type machine struct{ programs, cards string }
 
 func newMachine(t *testing.T, configs ...simcard.Config) machine {
 	t.Helper()
-	if _, err := exec.LookPath("cc"); err != nil {
-		t.Skip("there is no C compiler")
+	for _, tool := range []string{"cc", "make"} {
+		if _, err := exec.LookPath(tool); err != nil {
+			t.Skip("there is no " + tool)
+		}
 	}
 	programs, err := built()
 	require.NoError(t, err)
@@ -206,7 +208,7 @@ func TestNVMLTellsWhatCardsAre(t *testing.T) {
 
 func TestTheNodeDriverListsSimulatedCardsThroughNVML(t *testing.T) {
 	m := newMachine(t, simcard.Config{UUID: firstUUID, Memory: 24 << 30, DriverMemory: 512 << 20, Name: "NVIDIA A10", Minor: 3, PCIBusID: "00000000:1b:00.0"})
-	if os.Getenv("FLAVOUR") != "" && os.Getenv("FLAVOUR") != "release" {
+	if flavour() != "release" {
 		t.Skip("a sanitizer's library cannot be loaded into a Go program")
 	}
 	root := t.TempDir()

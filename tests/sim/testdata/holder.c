@@ -6,7 +6,7 @@
  *   linear N    claims N frames
  *   runs N P    writes to the log that it ran P percent of each of the last N milliseconds,
  *               and of the next ones for some seconds: who asks may be slow
- *   nvml        starts and ends NVML, also by loading it anew
+ *   nvml        starts and ends NVML, also by loading it anew; it must not open more each time
  * and answers "ok" to each.
  */
 #include <dlfcn.h>
@@ -14,6 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "card/card.h"
 
@@ -54,8 +55,19 @@ static void log_past(char *numbers)
 		log_run(now + i * 1000000, now + i * 1000000 + percent * 10000);
 }
 
+/* The lowest descriptor that is not in use. */
+static int next_descriptor(void)
+{
+	int fd = dup(0);
+
+	close(fd);
+	return fd;
+}
+
 static void use_nvml(void)
 {
+	int next = -1;
+
 	for (int i = 0; i < 3; i++) {
 		void *library = dlopen("libnvidia-ml.so.1", RTLD_NOW);
 		int (*start)(void), (*end)(void), (*count)(unsigned *);
@@ -69,6 +81,9 @@ static void use_nvml(void)
 		if (start() || count(&n) || n == 0 || end() || end() != 1 || start() || end())
 			exit(5);
 		dlclose(library);
+		if (next >= 0 && next_descriptor() != next)
+			exit(6);
+		next = next_descriptor();
 	}
 }
 
