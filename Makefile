@@ -85,7 +85,7 @@ test-e2e: images ## Run the end-to-end tests on a real Kubernetes node
 
 .PHONY: test-runtime
 test-runtime: machine-native native ## Test the sharing runtime in front of the simulated driver; RANDOM_RUNS=500 KILLS=20000 do more
-	go test -tags native -timeout 20m -count=1 $(TESTFLAGS) ./tests/sandbox ./tests/runtime/...
+	go test -tags native -timeout 20m -count=1 $(TESTFLAGS) ./tests/sandbox ./tests/hw ./tests/runtime/...
 
 .PHONY: test-sanitizers
 test-sanitizers: machine-native ## Run the same tests with the C built for the address, undefined behaviour and thread sanitizers
@@ -93,6 +93,15 @@ test-sanitizers: machine-native ## Run the same tests with the C built for the a
 		$(MAKE) --no-print-directory -s native FLAVOUR=$$flavour; \
 		FLAVOUR=$$flavour go test -tags native -timeout 20m -count=1 $(TESTFLAGS) ./tests/runtime/...; \
 	done
+
+# For machines without Go: the arbiter's program, built elsewhere.
+ARBITER ?= $(BIN)/tranche-arbiter
+HWFLAGS ?=
+
+.PHONY: test-hw
+test-hw: native ## Test the sharing runtime on this machine's NVIDIA GPU, in at most 8 minutes; without Go give ARBITER=file
+	@if [ '$(ARBITER)' = '$(BIN)/tranche-arbiter' ] && command -v go >/dev/null; then $(MAKE) --no-print-directory -s build; fi
+	python3 -B tests/hw/suite.py --native $(NATIVE) --arbiter '$(ARBITER)' $(HWFLAGS)
 
 .PHONY: check-abi
 check-abi: machine-build native-runtime ## Compare the table of hooks, and the runtime's libraries, with what drivers export

@@ -49,7 +49,7 @@ var built struct {
 	err  error
 }
 
-func arbiterProgram() (string, error) {
+func ArbiterProgram() (string, error) {
 	built.Do(func() {
 		root, err := repository()
 		if err != nil {
@@ -69,7 +69,7 @@ func arbiterProgram() (string, error) {
 // StartArbiter starts an arbiter. Of several the last one is what the other
 // functions mean.
 func (r *Rig) StartArbiter() (*Arbiter, error) {
-	program, err := arbiterProgram()
+	program, err := ArbiterProgram()
 	if err != nil {
 		return nil, err
 	}

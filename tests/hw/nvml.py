@@ -1,0 +1,126 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Reads a card through the driver's own NVML, from outside of all containers."""
+
+import ctypes
+import threading
+import time
+
+SUCCESS = 0
+INSUFFICIENT_SIZE = 7
+NOT_AVAILABLE = (1 << 64) - 1
+
+
+class Error(Exception):
+    """NVML answers with an error, or is not there."""
+
+
+class _Memory(ctypes.Structure):
+    _fields_ = [("total", ctypes.c_ulonglong), ("free", ctypes.c_ulonglong), ("used", ctypes.c_ulonglong)]
+
+
+class _Process(ctypes.Structure):
+    _fields_ = [
+        ("pid", ctypes.c_uint),
+        ("used", ctypes.c_ulonglong),
+        ("gpu_instance", ctypes.c_uint),
+        ("compute_instance", ctypes.c_uint),
+    ]
+
+
+class Card:
+    """The first card that the driver lists."""
+
+    def __init__(self, library):
+        try:
+            self._nvml = ctypes.CDLL(library)
+        except OSError as error:
+            raise Error(f"no NVML: {error}") from error
+        self._call("nvmlInit_v2")
+        count = ctypes.c_uint()
+        self._call("nvmlDeviceGetCount_v2", ctypes.byref(count))
+        if not count.value:
+            raise Error("the driver lists no card")
+        self._device = ctypes.c_void_p()
+        self._call("nvmlDeviceGetHandleByIndex_v2", 0, ctypes.byref(self._device))
+        self.uuid = self._text("nvmlDeviceGetUUID")
+        self.name = self._text("nvmlDeviceGetName")
+        version = ctypes.create_string_buffer(96)
+        self._call("nvmlSystemGetDriverVersion", version, len(version))
+        self.driver = version.value.decode()
+
+    def _call(self, name, *arguments):
+        try:
+            function = getattr(self._nvml, name)
+        except AttributeError as error:
+            raise Error(f"NVML has no {name}") from error
+        result = function(*arguments)
+        if result != SUCCESS:
+            raise Error(f"{name} gives {result}")
+
+    def _text(self, name):
+        buffer = ctypes.create_string_buffer(96)
+        self._call(name, self._device, buffer, len(buffer))
+        return buffer.value.decode()
+
+    def total(self):
+        """Memory of the card, in bytes."""
+        memory = _Memory()
+        self._call("nvmlDeviceGetMemoryInfo", self._device, ctypes.byref(memory))
+        return memory.total
+
+    def used(self):
+        """What is used of the card by anybody, in bytes."""
+        memory = _Memory()
+        self._call("nvmlDeviceGetMemoryInfo", self._device, ctypes.byref(memory))
+        return memory.used
+
+    def processes(self):
+        """What each process holds, by its number on the host."""
+        count = ctypes.c_uint(64)
+        while True:
+            array = (_Process * count.value)()
+            function = self._nvml.nvmlDeviceGetComputeRunningProcesses_v3
+            result = function(self._device, ctypes.byref(count), array)
+            if result == SUCCESS:
+                return {p.pid: p.used for p in array[: count.value] if p.used != NOT_AVAILABLE}
+            if result != INSUFFICIENT_SIZE:
+                raise Error(f"nvmlDeviceGetComputeRunningProcesses_v3 gives {result}")
+            count = ctypes.c_uint(count.value * 2 + 64)
+
+
+class Watch:
+    """Samples what a card holds while it is entered, and keeps the most.
+
+    Where NVML names the processes, what those that were there before hold does not count. In
+    a container with numbers of its own it may name none; then all that is used
+    beyond what was used before counts.
+    """
+
+    def __init__(self, card):
+        self.card = card
+        self.most = 0
+        self.samples = 0
+        self.named = False
+
+    def __enter__(self):
+        self._before = set(self.card.processes())
+        self._used = self.card.used()
+        self._end = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_):
+        self._end.set()
+        self._thread.join()
+
+    def _run(self):
+        while not self._end.is_set():
+            ours = {pid: used for pid, used in self.card.processes().items() if pid not in self._before}
+            if ours:
+                self.named = True
+                self.most = max(self.most, sum(ours.values()))
+            elif not self.named:
+                self.most = max(self.most, self.card.used() - self._used)
+            self.samples += 1
+            time.sleep(0.002)

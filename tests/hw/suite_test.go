@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build native
+
+package hw_test
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tranche-dra/tranche/tests/rig"
+	"github.com/tranche-dra/tranche/tests/sandbox"
+)
+
+// suite runs the suite and returns what it printed.
+func suite(t *testing.T, args ...string) (string, error) {
+	t.Helper()
+	arbiter, err := rig.ArbiterProgram()
+	require.NoError(t, err)
+	cmd := exec.Command("/usr/bin/python3", append([]string{"-B", "suite.py", "--arbiter", arbiter}, args...)...)
+	out, err := cmd.CombinedOutput()
+	t.Logf("%s", out)
+	return string(out), err
+}
+
+func need(t *testing.T) string {
+	t.Helper()
+	if err := sandbox.Usable(); err != nil {
+		t.Skipf("%v: run it as root", err)
+	}
+	native, err := rig.Native()
+	require.NoError(t, err)
+	return native
+}
+
+func TestTheSuitePassesWhereTheRuntimeLimits(t *testing.T) {
+	t.Parallel()
+	said, err := suite(t, "--simulated", "--native", need(t))
+	require.NoError(t, err)
+	require.Contains(t, said, "the runtime is mounted over the driver's files")
+	require.Contains(t, said, " 0 failed, ")
+	require.NotContains(t, said, "no time is left")
+}
+
+func TestTheSuiteFailsWhereNothingLimits(t *testing.T) {
+	t.Parallel()
+	native := need(t)
+	// The driver itself in place of the runtime.
+	without := t.TempDir()
+	for _, name := range []string{"sim", "bin", "clients"} {
+		require.NoError(t, os.Symlink(filepath.Join(native, name), filepath.Join(without, name)))
+	}
+	require.NoError(t, os.Mkdir(filepath.Join(without, "runtime"), 0o755))
+	for _, name := range []string{"libcuda", "libnvidia-ml"} {
+		require.NoError(t, os.Symlink(filepath.Join(native, "sim", name+"-real.so.1"), filepath.Join(without, "runtime", name+".so.1")))
+	}
+	said, err := suite(t, "--simulated", "--native", without, "--minutes", "0.1")
+	require.Error(t, err)
+	require.Regexp(t, `fill by alloc +FAILED .*the card held \d+ MiB, the limit is 2048`, said)
+}
+
+func TestTheSuiteSaysSoWhereThereIsNoGPU(t *testing.T) {
+	t.Parallel()
+	native := need(t)
+	if _, err := os.Stat("/dev/nvidiactl"); err == nil {
+		t.Skip("this machine has a GPU: make test-hw tests it")
+	}
+	said, err := suite(t, "--native", native)
+	require.NoError(t, err)
+	require.Regexp(t, `^make test-hw: skipped: there is no NVIDIA GPU to test on \(.*\)\n$`, said)
+}
