@@ -31,8 +31,12 @@ struct around {
 	uint64_t estimate;
 	void *handle;       /* what the call is about */
 	void **made;        /* where the call puts what it makes */
+	const void *module;
 	uint64_t number;
 	unsigned tries;
+	int used;           /* enum thing_kind: what is used for the first time */
+	bool exact;         /* the estimate says all */
+	bool lazy;
 	bool idle;          /* nothing to do at the end */
 };
 
@@ -109,6 +113,9 @@ CUresult around_begin_launch_slowly(struct around *around, CUfunction function);
 bool around_end_launch_slowly(struct around *around, CUresult *result);
 CUresult around_begin_launch_many(struct around *around, const CUDA_LAUNCH_PARAMS *list, unsigned int count);
 bool around_end_launch_many(struct around *around, CUresult *result);
+
+/* Why a launch may not be made now, or CUDA_SUCCESS. */
+CUresult launch_refusal(void);
 
 /* Not 0: a launch has to look closer. */
 extern uint32_t around_launch_word __attribute__((visibility("hidden")));

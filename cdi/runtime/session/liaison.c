@@ -94,10 +94,15 @@ static bool start(void)
 	return error == 0;
 }
 
+bool session_has_liaison(void)
+{
+	return __atomic_load_n(&started, __ATOMIC_ACQUIRE);
+}
+
 bool session_start_liaison(void)
 {
 	int saved = errno;
-	bool runs = __atomic_load_n(&started, __ATOMIC_ACQUIRE);
+	bool runs = session_has_liaison();
 
 	if (runs)
 		return true;

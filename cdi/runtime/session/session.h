@@ -111,6 +111,7 @@ enum session_measured session_measure(struct session_share *share, uint64_t sett
 /* Starts the thread that notices the end of connections and attaches again,
  * once. False where the system refuses a thread. */
 bool session_start_liaison(void);
+bool session_has_liaison(void);
 
 /* Not 0 while no arbiter has been reachable for SESSION_DEADLINE_NS. */
 extern uint32_t session_closed_word __attribute__((visibility("hidden")));

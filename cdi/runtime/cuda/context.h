@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Contexts: which card each is on, and which of several that had the same handle one
+ * after the other an allocation belongs to.
+ */
+#ifndef TRANCHE_CONTEXT_H
+#define TRANCHE_CONTEXT_H
+
+#include "card.h"
+
+/* Who holds an allocation. Handles are used again, generations are not. */
+struct owner {
+	CUcontext context; /* NULL: memory that no context holds */
+	uint64_t generation;
+};
+
+/* The calling thread's context. Errors are the driver's. */
+CUresult context_current(struct card **card, struct owner *owner);
+
+/* The card of a context, not necessarily the current one; NULL: it is none. */
+struct card *context_card(CUcontext context);
+
+/* A context was made. */
+void context_register(CUcontext context, struct card *card);
+
+/* A context is about to be destroyed. What is allocated from now on under this
+ * handle belongs to another. */
+struct owner context_retire(CUcontext context, struct card **card);
+/* It was not destroyed after all. */
+void context_revive(struct owner owner, struct card *card);
+
+/* Makes sure that the arbiter of the card's shares can be asked, for a process that
+ * has no liaison yet. */
+CUresult card_connect(struct card *card);
+
+/* The card was measured after a call that made something: whether it may stay.
+ * CUDA_ERROR_OUT_OF_MEMORY: the shares hold more than their limits now. */
+CUresult card_verdict(const struct card *card, enum session_measured measured);
+
+/* Takes an estimate for what the call is going to need besides. */
+CUresult estimate_take(struct hold *hold, struct card *card, uint64_t bytes);
+
+#endif

@@ -1,0 +1,290 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Contexts come and go. What one takes is known only afterwards, so an
+ * estimate is taken before, and the card measured after.
+ */
+#include <stdlib.h>
+
+#include "around.h"
+#include "charge.h"
+#include "context.h"
+#include "trim.h"
+#include "zz_generated_hooks.h"
+
+/* Opens the common part: nothing is done in a call of the driver's own. */
+static bool enter(struct around *around)
+{
+	*around = (struct around){ .idle = !guard_enter() };
+	return !around->idle;
+}
+
+static CUresult leave_with(struct around *around, CUresult result)
+{
+	around->idle = true;
+	guard_leave();
+	return result;
+}
+
+static uint64_t context_estimate(const struct card *card)
+{
+	uint64_t most = 0;
+
+	for (size_t i = 0; i < card->shares; i++) {
+		uint64_t estimate = __atomic_load_n(&session_grant(card->share[i])->context_estimate, __ATOMIC_RELAXED);
+
+		if (estimate > most)
+			most = estimate;
+	}
+	return frames_of(most);
+}
+
+static CUresult begin(struct around *around, CUdevice device)
+{
+	CUresult result = cards_ready();
+
+	if (result != CUDA_SUCCESS)
+		return leave_with(around, result);
+	around->card = card_of(device);
+	if (!around->card)
+		return leave_with(around, CUDA_ERROR_INVALID_DEVICE);
+	result = card_connect(around->card);
+	if (result == CUDA_SUCCESS && session_closed())
+		result = CUDA_ERROR_SYSTEM_NOT_READY;
+	if (result == CUDA_SUCCESS)
+		result = estimate_take(&around->hold, around->card, context_estimate(around->card));
+	return result == CUDA_SUCCESS ? CUDA_SUCCESS : leave_with(around, result);
+}
+
+/* The driver has made it. Otherwise than with CUDA_SUCCESS it has to be undone, and
+ * after_undo called. */
+static CUresult judge(struct around *around)
+{
+	enum session_measured measured;
+
+	__atomic_add_fetch(&around->card->contexts, 1, __ATOMIC_RELAXED);
+	if (!session_start_liaison()) {
+		session_say("the system refuses a thread; CUDA is refused");
+		hold_unreserve(&around->hold);
+		return CUDA_ERROR_OPERATING_SYSTEM;
+	}
+	measured = hold_measure(&around->hold, around->card, false);
+	return card_verdict(around->card, measured);
+}
+
+static void after_undo(struct around *around)
+{
+	__atomic_sub_fetch(&around->card->contexts, 1, __ATOMIC_RELAXED);
+	hold_measure(NULL, around->card, false);
+}
+
+/* The driver has not made it. True: some room was found, try again. */
+static bool failed(struct around *around, CUresult result)
+{
+	uint64_t estimate = around->hold.bytes;
+
+	hold_unreserve(&around->hold);
+	return result == CUDA_ERROR_OUT_OF_MEMORY && around->tries++ == 0 && trim_card(around->card) &&
+	       estimate_take(&around->hold, around->card, estimate) == CUDA_SUCCESS;
+}
+
+CUresult around_begin_context(struct around *around, CUcontext *made, CUdevice device)
+{
+	if (!enter(around))
+		return CUDA_SUCCESS;
+	around->made = (void **)made;
+	return begin(around, device);
+}
+
+bool around_end_context(struct around *around, CUresult *result)
+{
+	CUcontext context;
+
+	if (around->idle)
+		return false;
+	if (*result != CUDA_SUCCESS) {
+		if (failed(around, *result))
+			return true;
+		guard_leave();
+		return false;
+	}
+	context = *(CUcontext *)around->made;
+	context_register(context, around->card);
+	*result = judge(around);
+	if (*result != CUDA_SUCCESS) {
+		struct card *card;
+
+		context_retire(context, &card);
+		real_cuCtxDestroy_v2(context);
+		*around->made = NULL;
+		after_undo(around);
+	}
+	guard_leave();
+	return false;
+}
+
+static bool is_active(const struct card *card)
+{
+	unsigned int flags;
+	int active = 0;
+
+	return real_cuDevicePrimaryCtxGetState(card->device, &flags, &active) == CUDA_SUCCESS && active;
+}
+
+/* Another thread may be making the same context, with the last room that there is: then
+ * the result is the same for both. */
+static CUresult begin_primary(struct around *around, CUdevice device)
+{
+	uint64_t deadline = now_ns() + SESSION_DEADLINE_NS;
+	struct card *card = card_of(device);
+	CUresult result;
+
+	for (;;) {
+		if (card && is_active(card)) {
+			around->card = card;
+			around->number = 1; /* nothing is made */
+			return CUDA_SUCCESS;
+		}
+		result = begin(around, device);
+		if (result != CUDA_ERROR_OUT_OF_MEMORY || __atomic_load_n(&card->primary_starting, __ATOMIC_ACQUIRE) == 0 ||
+		    now_ns() >= deadline)
+			break;
+		guard_enter(); /* begin has left */
+		around->idle = false;
+		nap_ns(1000000);
+	}
+	if (result == CUDA_SUCCESS)
+		__atomic_add_fetch(&card->primary_starting, 1, __ATOMIC_ACQ_REL);
+	return result;
+}
+
+CUresult around_begin_primary(struct around *around, CUcontext *made, CUdevice device)
+{
+	CUresult result;
+
+	if (!enter(around))
+		return CUDA_SUCCESS;
+	around->made = (void **)made;
+	result = cards_ready();
+	return result == CUDA_SUCCESS ? begin_primary(around, device) : leave_with(around, result);
+}
+
+static void primary_made(struct around *around, CUresult *result)
+{
+	struct card *card = around->card;
+
+	context_register(*(CUcontext *)around->made, card);
+	__atomic_add_fetch(&card->primary_refs, 1, __ATOMIC_RELAXED);
+	if (around->number != 0)
+		return;
+	*result = judge(around);
+	if (*result != CUDA_SUCCESS) {
+		__atomic_sub_fetch(&card->primary_refs, 1, __ATOMIC_RELAXED);
+		real_cuDevicePrimaryCtxRelease_v2(card->device);
+		*around->made = NULL;
+		after_undo(around);
+	}
+}
+
+bool around_end_primary(struct around *around, CUresult *result)
+{
+	if (around->idle)
+		return false;
+	if (*result == CUDA_SUCCESS) {
+		primary_made(around, result);
+	} else if (around->number == 0 && failed(around, *result)) {
+		return true;
+	}
+	if (around->number == 0)
+		__atomic_sub_fetch(&around->card->primary_starting, 1, __ATOMIC_ACQ_REL);
+	guard_leave();
+	return false;
+}
+
+CUresult around_begin_green(struct around *around, CUgreenCtx *made, CUdevice device)
+{
+	if (!enter(around))
+		return CUDA_SUCCESS;
+	around->made = (void **)made;
+	return begin(around, device);
+}
+
+bool around_end_green(struct around *around, CUresult *result)
+{
+	if (around->idle)
+		return false;
+	if (*result != CUDA_SUCCESS) {
+		if (failed(around, *result))
+			return true;
+		guard_leave();
+		return false;
+	}
+	*result = judge(around);
+	if (*result != CUDA_SUCCESS) {
+		real_cuGreenCtxDestroy(*(CUgreenCtx *)around->made);
+		*around->made = NULL;
+		after_undo(around);
+	}
+	guard_leave();
+	return false;
+}
+
+/* What a limit of a context costs beyond the present one, at most. */
+static uint64_t limit_cost(CUlimit limit, size_t value, size_t before, const struct card *card)
+{
+	uint64_t more = value > before ? value - before : 0;
+	int processors = 0, threads = 0;
+
+	switch (limit) {
+	case CU_LIMIT_STACK_SIZE:
+		real_cuDeviceGetAttribute(&processors, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, card->device);
+		real_cuDeviceGetAttribute(&threads, CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR, card->device);
+		if (__builtin_mul_overflow(more, (uint64_t)processors * (uint64_t)threads, &more))
+			return UINT64_MAX;
+		break;
+	case CU_LIMIT_PRINTF_FIFO_SIZE:
+	case CU_LIMIT_MALLOC_HEAP_SIZE:
+		break;
+	default:
+		more = 0;
+	}
+	/* The driver may have the new block before it frees the old one. */
+	return more == 0 ? 0 : frames_of(more) + frames_of(before);
+}
+
+CUresult around_begin_limit(struct around *around, CUlimit limit, size_t value)
+{
+	struct owner owner;
+	size_t before = 0;
+	CUresult result;
+
+	if (!enter(around))
+		return CUDA_SUCCESS;
+	result = context_current(&around->card, &owner);
+	if (result == CUDA_SUCCESS)
+		result = real_cuCtxGetLimit(&before, limit);
+	if (result != CUDA_SUCCESS)
+		return leave_with(around, result);
+	around->number = before;
+	around->estimate = (uint64_t)limit;
+	around->handle = NULL;
+	result = estimate_take(&around->hold, around->card, limit_cost(limit, value, before, around->card));
+	return result == CUDA_SUCCESS ? CUDA_SUCCESS : leave_with(around, result);
+}
+
+bool around_end_limit(struct around *around, CUresult *result)
+{
+	if (around->idle)
+		return false;
+	if (*result != CUDA_SUCCESS) {
+		if (failed(around, *result))
+			return true;
+	} else {
+		*result = card_verdict(around->card, hold_measure(&around->hold, around->card, false));
+		if (*result != CUDA_SUCCESS) {
+			real_cuCtxSetLimit((CUlimit)around->estimate, around->number);
+			hold_measure(NULL, around->card, false);
+		}
+	}
+	guard_leave();
+	return false;
+}

@@ -1,0 +1,212 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <stdlib.h>
+
+#include "around.h"
+#include "charge.h"
+#include "context.h"
+#include "modules.h"
+#include "trim.h"
+#include "zz_generated_hooks.h"
+
+/* What is remembered from before the call until after it. */
+struct ending {
+	struct owner owner;
+	struct card *card;
+};
+
+/* The context is gone, and with it all that it held. Does card_end. */
+static void ended(const struct ending *ending)
+{
+	struct charge *charges = charge_remove_owned(&ending->owner);
+	struct hold freed = { .card = ending->card };
+	struct hold doubt = { .card = ending->card };
+	bool doubtful;
+
+	while (charges) {
+		struct charge *next = charges->next;
+
+		charge_collect(charges, charges->exported ? &doubt : &freed);
+		charges = next;
+	}
+	hold_keep(&freed, 0);
+	hold_doubt(&doubt);
+	doubtful = doubt.bytes != 0;
+	card_end(ending->card);
+	modules_forget(&ending->owner);
+	trim_settle(ending->card);
+	hold_measure(&doubt, ending->card, doubtful);
+}
+
+/* Remembers; false: nothing is to be done at the end. */
+static bool begin(struct around *around, CUcontext context, struct card *card)
+{
+	struct ending *ending;
+
+	*around = (struct around){ .idle = true };
+	if (!context || cards_ready() != CUDA_SUCCESS)
+		return false;
+	ending = calloc(1, sizeof(*ending));
+	if (!ending)
+		return false;
+	ending->card = card ? card : context_card(context);
+	ending->owner = context_retire(context, &ending->card);
+	if (!ending->card) {
+		free(ending);
+		return false;
+	}
+	around->handle = ending;
+	around->idle = false;
+	/* What the context held is charged until it is gone, and is not to be
+	 * taken for less meanwhile. */
+	card_begin(ending->card);
+	return true;
+}
+
+static void end(struct around *around, bool gone)
+{
+	struct ending *ending = around->handle;
+
+	if (gone) {
+		ended(ending);
+	} else {
+		card_end(ending->card);
+		context_revive(ending->owner, ending->card);
+	}
+	free(ending);
+}
+
+static void one_less(struct card *card)
+{
+	__atomic_sub_fetch(&card->contexts, 1, __ATOMIC_RELAXED);
+}
+
+CUresult around_begin_context_end(struct around *around, CUcontext context)
+{
+	begin(around, context, NULL);
+	return CUDA_SUCCESS;
+}
+
+bool around_end_context_end(struct around *around, CUresult *result)
+{
+	if (around->idle)
+		return false;
+	if (*result == CUDA_SUCCESS)
+		one_less(((struct ending *)around->handle)->card);
+	end(around, *result == CUDA_SUCCESS);
+	return false;
+}
+
+/* Detaching destroys a context that nobody else is attached to; it has to be the
+ * current one, and is no longer when it is gone. */
+CUresult around_begin_context_detach(struct around *around, CUcontext context)
+{
+	if (begin(around, context, NULL))
+		around->made = (void **)context;
+	return CUDA_SUCCESS;
+}
+
+bool around_end_context_detach(struct around *around, CUresult *result)
+{
+	CUcontext current = NULL;
+	bool gone;
+
+	if (around->idle)
+		return false;
+	gone = *result == CUDA_SUCCESS && real_cuCtxGetCurrent(&current) == CUDA_SUCCESS && current != (CUcontext)around->made;
+	if (gone)
+		one_less(((struct ending *)around->handle)->card);
+	end(around, gone);
+	return false;
+}
+
+CUresult around_begin_green_end(struct around *around, CUgreenCtx context)
+{
+	CUcontext ordinary = NULL;
+
+	if (cards_ready() == CUDA_SUCCESS)
+		real_cuCtxFromGreenCtx(&ordinary, context);
+	begin(around, ordinary, NULL);
+	return CUDA_SUCCESS;
+}
+
+bool around_end_green_end(struct around *around, CUresult *result)
+{
+	return around_end_context_end(around, result);
+}
+
+/* The handle of the primary context, which the driver gives only to who retains it. */
+static CUcontext primary_of(struct card *card)
+{
+	CUcontext context = NULL;
+
+	if (real_cuDevicePrimaryCtxRetain(&context, card->device) != CUDA_SUCCESS)
+		return NULL;
+	real_cuDevicePrimaryCtxRelease_v2(card->device);
+	return context;
+}
+
+static bool is_active(const struct card *card)
+{
+	unsigned int flags;
+	int active = 0;
+
+	return real_cuDevicePrimaryCtxGetState(card->device, &flags, &active) == CUDA_SUCCESS && active;
+}
+
+static CUresult begin_primary(struct around *around, CUdevice device, bool always)
+{
+	struct card *card = cards_ready() == CUDA_SUCCESS ? card_of(device) : NULL;
+
+	*around = (struct around){ .idle = true };
+	if (!card || !is_active(card))
+		return CUDA_SUCCESS;
+	around->card = card;
+	/* Only the last release ends the context. */
+	if (!always && __atomic_load_n(&card->primary_refs, __ATOMIC_RELAXED) > 1) {
+		around->idle = false;
+		return CUDA_SUCCESS;
+	}
+	begin(around, primary_of(card), card);
+	around->card = card;
+	return CUDA_SUCCESS;
+}
+
+CUresult around_begin_primary_release(struct around *around, CUdevice device)
+{
+	return begin_primary(around, device, false);
+}
+
+bool around_end_primary_release(struct around *around, CUresult *result)
+{
+	bool gone;
+
+	if (around->idle)
+		return false;
+	if (*result == CUDA_SUCCESS && around->card->primary_refs != 0)
+		__atomic_sub_fetch(&around->card->primary_refs, 1, __ATOMIC_RELAXED);
+	if (!around->handle)
+		return false;
+	gone = *result == CUDA_SUCCESS && !is_active(around->card);
+	if (gone)
+		one_less(around->card);
+	end(around, gone);
+	return false;
+}
+
+CUresult around_begin_primary_reset(struct around *around, CUdevice device)
+{
+	return begin_primary(around, device, true);
+}
+
+bool around_end_primary_reset(struct around *around, CUresult *result)
+{
+	if (around->idle)
+		return false;
+	/* What was allocated is gone in any case. */
+	if (*result == CUDA_SUCCESS && !is_active(around->card)) {
+		__atomic_store_n(&around->card->primary_refs, 0, __ATOMIC_RELAXED);
+		one_less(around->card);
+	}
+	end(around, *result == CUDA_SUCCESS);
+	return false;
+}

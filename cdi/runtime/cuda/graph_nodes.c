@@ -1,0 +1,178 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <stdlib.h>
+
+#include "context.h"
+#include "graph.h"
+#include "zz_generated_hooks.h"
+
+/* Graphs within graphs within graphs: the driver allows no more than a few. */
+#define DEEPEST 16
+
+#define BUCKETS 64
+
+/* The bodies of a conditional node, which the driver tells only when it is added. */
+struct conditional {
+	struct conditional *next;
+	CUgraphNode node;
+	unsigned int count;
+	CUgraph body[];
+};
+
+static struct conditional *buckets[BUCKETS];
+static struct lock lock;
+
+static struct conditional **find(CUgraphNode node)
+{
+	struct conditional **link = &buckets[((uintptr_t)node >> 4) % BUCKETS];
+
+	while (*link && (*link)->node != node)
+		link = &(*link)->next;
+	return link;
+}
+
+static void remember(CUgraphNode node, const CUDA_CONDITIONAL_NODE_PARAMS *params)
+{
+	struct conditional *fresh = malloc(sizeof(*fresh) + params->size * sizeof(fresh->body[0]));
+	struct conditional **link, *old;
+
+	if (!fresh || !params->phGraph_out) {
+		free(fresh);
+		return;
+	}
+	fresh->node = node;
+	fresh->count = params->size;
+	for (unsigned int i = 0; i < params->size; i++)
+		fresh->body[i] = params->phGraph_out[i];
+	lock_take(&lock);
+	link = find(node);
+	old = *link;
+	fresh->next = old ? old->next : *link;
+	*link = fresh;
+	lock_give(&lock);
+	free(old);
+}
+
+static void add_up(CUgraph graph, struct need **needs, unsigned int depth);
+
+static void add_bodies(CUgraphNode node, struct need **needs, unsigned int depth)
+{
+	CUgraph body;
+
+	for (unsigned int i = 0;; i++) {
+		struct conditional *known;
+
+		lock_take(&lock);
+		known = *find(node);
+		body = known && i < known->count ? known->body[i] : NULL;
+		lock_give(&lock);
+		if (!body)
+			return;
+		add_up(body, needs, depth + 1);
+	}
+}
+
+static void add_allocation(CUgraphNode node, struct need **needs)
+{
+	CUDA_MEM_ALLOC_NODE_PARAMS params;
+	struct card *card;
+
+	if (real_cuGraphMemAllocNodeGetParams(node, &params) != CUDA_SUCCESS ||
+	    params.poolProps.location.type != CU_MEM_LOCATION_TYPE_DEVICE)
+		return;
+	card = card_of(params.poolProps.location.id);
+	if (card)
+		graph_add_need(needs, card, frames_of(params.bytesize));
+}
+
+static void add_node(CUgraphNode node, struct need **needs, unsigned int depth)
+{
+	CUgraphNodeType type;
+	CUgraph child;
+
+	if (real_cuGraphNodeGetType(node, &type) != CUDA_SUCCESS)
+		return;
+	if (type == CU_GRAPH_NODE_TYPE_MEM_ALLOC)
+		add_allocation(node, needs);
+	else if (type == CU_GRAPH_NODE_TYPE_CONDITIONAL)
+		add_bodies(node, needs, depth);
+	else if (type == CU_GRAPH_NODE_TYPE_GRAPH && real_cuGraphChildGraphNodeGetGraph(node, &child) == CUDA_SUCCESS)
+		add_up(child, needs, depth + 1);
+}
+
+static void add_up(CUgraph graph, struct need **needs, unsigned int depth)
+{
+	CUgraphNode *nodes;
+	size_t count = 0;
+
+	if (depth > DEEPEST || real_cuGraphGetNodes(graph, NULL, &count) != CUDA_SUCCESS || count == 0)
+		return;
+	nodes = calloc(count, sizeof(*nodes));
+	if (nodes && real_cuGraphGetNodes(graph, nodes, &count) == CUDA_SUCCESS)
+		for (size_t i = 0; i < count; i++)
+			add_node(nodes[i], needs, depth);
+	free(nodes);
+}
+
+void graph_needs(CUgraph graph, struct need **needs)
+{
+	add_up(graph, needs, 0);
+}
+
+/* A node that allocates takes nothing yet; but it needs a card that the process may use. */
+static CUresult permitted(const CUmemPoolProps *properties)
+{
+	CUresult result = cards_ready();
+	struct card *card;
+
+	if (result != CUDA_SUCCESS || properties->location.type != CU_MEM_LOCATION_TYPE_DEVICE)
+		return result;
+	card = card_of(properties->location.id);
+	return card ? card_refusal(card) : CUDA_SUCCESS;
+}
+
+CUresult hook_cuGraphAddMemAllocNode(CUgraphNode *phGraphNode, CUgraph hGraph, const CUgraphNode *dependencies, size_t numDependencies,
+				     CUDA_MEM_ALLOC_NODE_PARAMS *nodeParams)
+{
+	CUresult result = nodeParams ? permitted(&nodeParams->poolProps) : CUDA_SUCCESS;
+
+	if (result != CUDA_SUCCESS)
+		return result;
+	return real_cuGraphAddMemAllocNode(phGraphNode, hGraph, dependencies, numDependencies, nodeParams);
+}
+
+static CUresult before_adding(const CUgraphNodeParams *params)
+{
+	return params && params->type == CU_GRAPH_NODE_TYPE_MEM_ALLOC ? permitted(&params->alloc.poolProps) : CUDA_SUCCESS;
+}
+
+static CUresult after_adding(CUresult result, const CUgraphNode *node, const CUgraphNodeParams *params)
+{
+	if (result == CUDA_SUCCESS && node && params && params->type == CU_GRAPH_NODE_TYPE_CONDITIONAL)
+		remember(*node, &params->conditional);
+	return result;
+}
+
+CUresult hook_cuGraphAddNode(CUgraphNode *phGraphNode, CUgraph hGraph, const CUgraphNode *dependencies, size_t numDependencies,
+			     CUgraphNodeParams *nodeParams)
+{
+	CUresult result = before_adding(nodeParams);
+
+	if (result == CUDA_SUCCESS)
+		result = after_adding(real_cuGraphAddNode(phGraphNode, hGraph, dependencies, numDependencies, nodeParams), phGraphNode,
+				      nodeParams);
+	return result;
+}
+
+CUresult hook_cuGraphAddNode_v2(enum cuda_hook hook, CUgraphNode *phGraphNode, CUgraph hGraph, const CUgraphNode *dependencies,
+				const CUgraphEdgeData *dependencyData, size_t numDependencies, CUgraphNodeParams *nodeParams)
+{
+	CUresult result = before_adding(nodeParams);
+
+	if (result != CUDA_SUCCESS)
+		return result;
+	if (hook == HOOK_cuGraphAddNode_v3)
+		result = real_cuGraphAddNode_v3(phGraphNode, hGraph, dependencies, dependencyData, numDependencies, nodeParams);
+	else
+		result = real_cuGraphAddNode_v2(phGraphNode, hGraph, dependencies, dependencyData, numDependencies, nodeParams);
+	return after_adding(result, phGraphNode, nodeParams);
+}

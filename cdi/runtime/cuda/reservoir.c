@@ -1,0 +1,293 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "reservoir.h"
+
+#include <stdlib.h>
+
+#include "charge.h"
+#include "trim.h"
+#include "zz_generated_hooks.h"
+
+static struct reservoir *all;
+static struct lock lock;
+/* Reservoirs that are charged with something: synchronisation may let them shrink. */
+static uint64_t charged;
+/* Cards on which a measurement would find less than is charged. */
+static uint64_t doubtful;
+
+/* Under the lock. */
+static struct reservoir *find(CUmemoryPool pool, const struct card *card)
+{
+	struct reservoir *reservoir = all;
+
+	while (reservoir && (reservoir->pool != pool || (!pool && reservoir->card != card) || reservoir->destroyed))
+		reservoir = reservoir->next;
+	return reservoir;
+}
+
+/* Finds it, or makes it. */
+static struct reservoir *get(CUmemoryPool pool, struct card *card)
+{
+	struct reservoir *reservoir;
+
+	lock_take(&lock);
+	reservoir = find(pool, card);
+	if (!reservoir) {
+		reservoir = calloc(1, sizeof(*reservoir));
+		if (reservoir) {
+			reservoir->pool = pool;
+			reservoir->card = card;
+			reservoir->hold.card = card;
+			reservoir->users = 1;
+			reservoir->next = all;
+			all = reservoir;
+		}
+	}
+	if (reservoir)
+		reservoir->users++;
+	lock_give(&lock);
+	return reservoir;
+}
+
+void reservoir_put(struct reservoir *reservoir)
+{
+	lock_take(&lock);
+	if (--reservoir->users != 0)
+		reservoir = NULL;
+	lock_give(&lock);
+	free(reservoir);
+}
+
+void reservoir_get(struct reservoir *reservoir)
+{
+	lock_take(&lock);
+	reservoir->users++;
+	lock_give(&lock);
+	lock_take(&reservoir->lock);
+	reservoir->live++;
+	lock_give(&reservoir->lock);
+}
+
+/* The card of a pool that was not made before our eyes: a default one. */
+static struct card *card_of_pool(CUmemoryPool pool, struct card *current)
+{
+	CUmemLocation host = { .type = CU_MEM_LOCATION_TYPE_HOST };
+	CUmemoryPool other;
+
+	for (size_t i = 0; i < card_count(); i++) {
+		struct card *card = card_at(i);
+
+		if (real_cuDeviceGetDefaultMemPool(&other, card->device) == CUDA_SUCCESS && other == pool)
+			return card;
+	}
+	if (real_cuMemGetDefaultMemPool(&other, &host, CU_MEM_ALLOCATION_TYPE_PINNED) == CUDA_SUCCESS && other == pool)
+		return NULL;
+	return current;
+}
+
+struct reservoir *reservoir_of_pool(CUmemoryPool pool, struct card *current)
+{
+	struct reservoir *reservoir;
+
+	lock_take(&lock);
+	reservoir = find(pool, NULL);
+	if (reservoir)
+		reservoir->users++;
+	lock_give(&lock);
+	return reservoir ? reservoir : get(pool, card_of_pool(pool, current));
+}
+
+struct reservoir *reservoir_of_graphs(struct card *card)
+{
+	return get(NULL, card);
+}
+
+void reservoir_register(CUmemoryPool pool, struct card *card)
+{
+	struct reservoir *reservoir = get(pool, card);
+
+	if (reservoir)
+		reservoir_put(reservoir);
+}
+
+static uint64_t charge_of(struct reservoir *reservoir)
+{
+	uint64_t bytes;
+
+	lock_take(&reservoir->lock);
+	bytes = reservoir->hold.bytes;
+	lock_give(&reservoir->lock);
+	return bytes;
+}
+
+static CUresult ask(const struct reservoir *reservoir, cuuint64_t *reserved)
+{
+	if (reservoir->pool)
+		return real_cuMemPoolGetAttribute(reservoir->pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, reserved);
+	return real_cuDeviceGetGraphMemAttribute(reservoir->card->device, CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT, reserved);
+}
+
+/* Under the reservoir's lock: charges exactly bytes. What may have passed to another
+ * process goes into doubt. */
+static void charge(struct reservoir *reservoir, uint64_t bytes, struct hold *doubt)
+{
+	bool was = reservoir->hold.bytes != 0;
+
+	if (reservoir->exported && bytes < reservoir->hold.bytes)
+		hold_split(&reservoir->hold, reservoir->hold.bytes - bytes, doubt);
+	hold_keep(&reservoir->hold, bytes);
+	if (!was && bytes != 0)
+		__atomic_add_fetch(&charged, 1, __ATOMIC_RELAXED);
+	else if (was && bytes == 0)
+		__atomic_sub_fetch(&charged, 1, __ATOMIC_RELAXED);
+}
+
+void reservoir_settle(struct reservoir *reservoir, struct hold *taken)
+{
+	struct hold doubt = { .card = reservoir->card };
+	cuuint64_t reserved = 0;
+	uint64_t number;
+	bool answered;
+
+	lock_take(&reservoir->lock);
+	number = ++reservoir->asked;
+	lock_give(&reservoir->lock);
+	answered = ask(reservoir, &reserved) == CUDA_SUCCESS;
+	lock_take(&reservoir->lock);
+	if (!answered && !reservoir->destroyed)
+		reserved = reservoir->hold.bytes + (taken ? taken->bytes : 0);
+	if (!reservoir->destroyed && number > reservoir->used) {
+		reservoir->used = number;
+		if (taken)
+			hold_merge(&reservoir->hold, taken);
+		charge(reservoir, frames_of(reserved), &doubt);
+	} else if (taken) {
+		hold_keep(taken, 0);
+	}
+	lock_give(&reservoir->lock);
+	hold_end(&doubt, true);
+}
+
+/* The last of a destroyed pool is gone, or will be when its streams get there: only
+ * a measurement can tell. Does card_end. */
+static void empty(struct reservoir *reservoir, bool doubt)
+{
+	struct hold rest = { .card = reservoir->card };
+
+	lock_take(&reservoir->lock);
+	hold_merge(&rest, &reservoir->hold);
+	if (rest.bytes != 0)
+		__atomic_sub_fetch(&charged, 1, __ATOMIC_RELAXED);
+	lock_give(&reservoir->lock);
+	if (doubt && rest.bytes != 0)
+		__atomic_store_n(&doubtful, 1, __ATOMIC_RELAXED);
+	hold_end(&rest, doubt);
+}
+
+void reservoir_destroyed(struct reservoir *reservoir)
+{
+	bool last;
+
+	lock_take(&lock);
+	for (struct reservoir **link = &all; *link; link = &(*link)->next)
+		if (*link == reservoir) {
+			*link = reservoir->next;
+			reservoir->users--; /* the caller is one, so not the last */
+			break;
+		}
+	lock_give(&lock);
+	lock_take(&reservoir->lock);
+	reservoir->destroyed = true;
+	last = reservoir->live == 0;
+	lock_give(&reservoir->lock);
+	if (!reservoir->card)
+		return;
+	if (last)
+		empty(reservoir, reservoir->exported);
+	else
+		card_end(reservoir->card);
+}
+
+void reservoir_freed(struct reservoir *reservoir)
+{
+	bool last;
+
+	lock_take(&reservoir->lock);
+	last = --reservoir->live == 0 && reservoir->destroyed;
+	lock_give(&reservoir->lock);
+	if (!last || !reservoir->card)
+		return;
+	card_begin(reservoir->card);
+	empty(reservoir, true);
+}
+
+/* The i-th reservoir of the card, or NULL; the caller puts it back. */
+static struct reservoir *nth(const struct card *card, size_t i)
+{
+	struct reservoir *reservoir;
+
+	lock_take(&lock);
+	for (reservoir = all; reservoir; reservoir = reservoir->next)
+		if (reservoir->card == card && i-- == 0)
+			break;
+	if (reservoir)
+		reservoir->users++;
+	lock_give(&lock);
+	return reservoir;
+}
+
+bool trim_card(struct card *card)
+{
+	CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+	struct reservoir *reservoir;
+	bool found = false;
+
+	if (__atomic_load_n(&charged, __ATOMIC_RELAXED) == 0)
+		return false;
+	/* Trimming must not end a capture that the program is in. */
+	real_cuThreadExchangeStreamCaptureMode(&mode);
+	for (size_t i = 0; (reservoir = nth(card, i)); i++) {
+		uint64_t before = charge_of(reservoir);
+
+		if (before != 0) {
+			card_begin(card);
+			if (reservoir->pool)
+				real_cuMemPoolTrimTo(reservoir->pool, 0);
+			else
+				real_cuDeviceGraphMemTrim(card->device);
+			__atomic_add_fetch(&reservoir->trims, 1, __ATOMIC_RELAXED);
+			reservoir_settle(reservoir, NULL);
+			found |= charge_of(reservoir) < before;
+		}
+		reservoir_put(reservoir);
+	}
+	real_cuThreadExchangeStreamCaptureMode(&mode);
+	return found;
+}
+
+void trim_settle(struct card *card)
+{
+	struct reservoir *reservoir;
+
+	for (size_t i = 0; (reservoir = nth(card, i)); i++) {
+		if (charge_of(reservoir) != 0) {
+			card_begin(card);
+			reservoir_settle(reservoir, NULL);
+		}
+		reservoir_put(reservoir);
+	}
+}
+
+void trim_settle_all(void)
+{
+	bool measure = __atomic_load_n(&doubtful, __ATOMIC_RELAXED) && __atomic_exchange_n(&doubtful, 0, __ATOMIC_RELAXED);
+
+	if (!measure && __atomic_load_n(&charged, __ATOMIC_RELAXED) == 0)
+		return;
+	for (size_t i = 0; i < card_count(); i++) {
+		struct card *card = card_at(i);
+
+		trim_settle(card);
+		if (measure)
+			hold_measure(NULL, card, false);
+	}
+}

@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Memory that the driver takes and gives back on its own account, for a pool or for the
+ * graphs on a card, and of which it says how much it has in reserve. It is charged by
+ * that. Before a call that may let a reservoir grow, room is taken for the growth;
+ * afterwards reservoir_settle asks the driver and charges what it says.
+ */
+#ifndef TRANCHE_RESERVOIR_H
+#define TRANCHE_RESERVOIR_H
+
+#include "card.h"
+
+struct reservoir {
+	struct reservoir *next;
+	CUmemoryPool pool; /* NULL: the card's graphs */
+	struct card *card; /* NULL: not memory of a card, or another process's */
+	struct lock lock;
+	struct hold hold;
+	/* Answers of the driver are numbered as they are asked for, and one that was
+	 * asked for before the latest that was used is not used. */
+	uint64_t asked;
+	uint64_t used;
+	uint64_t trims;
+	uint64_t users;    /* of this structure; the list is one */
+	uint64_t live;     /* allocations that are not freed */
+	bool exported;
+	bool destroyed;
+};
+
+/* The pool's; made at first sight. NULL: no memory. The caller puts it back. */
+struct reservoir *reservoir_of_pool(CUmemoryPool pool, struct card *current);
+struct reservoir *reservoir_of_graphs(struct card *card);
+void reservoir_put(struct reservoir *reservoir);
+/* One more user, for an allocation of its that lives. */
+void reservoir_get(struct reservoir *reservoir);
+
+/* A pool was made, or imported (card NULL). */
+void reservoir_register(CUmemoryPool pool, struct card *card);
+
+/* Asks the driver, charges what it says, and gives the rest of taken (may be NULL)
+ * back. Does the card_end of the caller's card_begin. */
+void reservoir_settle(struct reservoir *reservoir, struct hold *taken);
+
+/* The pool was destroyed: what it held is free once its allocations are. Does
+ * card_end. */
+void reservoir_destroyed(struct reservoir *reservoir);
+/* One of its allocations is free. */
+void reservoir_freed(struct reservoir *reservoir);
+
+#endif

@@ -1,0 +1,21 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Making room, and keeping up with memory that comes free without a call that says
+ * how much: what pools and graphs hold in reserve.
+ */
+#ifndef TRANCHE_TRIM_H
+#define TRANCHE_TRIM_H
+
+#include "card.h"
+
+/* Gives back what the process's pools and graphs hold on the card and do not use.
+ * False: there was nothing to give. */
+bool trim_card(struct card *card);
+
+/* The driver may have freed memory: charges follow. */
+void trim_settle(struct card *card);
+/* The same for all cards, and for memory whose charge was in doubt; one load where there is
+ * nothing to look at. */
+void trim_settle_all(void);
+
+#endif
