@@ -49,6 +49,7 @@ var built struct {
 	err  error
 }
 
+// ArbiterProgram is the file of tranche-arbiter, which is built first.
 func ArbiterProgram() (string, error) {
 	built.Do(func() {
 		root, err := repository()
