@@ -112,6 +112,11 @@ func dial(ctx context.Context, dir string) (net.Conn, error) {
 		return nil, err
 	}
 	defer unix.Close(fd) //nolint:errcheck // nothing was written
+	// Cheaper than a socket, where many wait for an arbiter that is busy.
+	var info unix.Stat_t
+	if err := unix.Fstatat(fd, wire.SocketName, &info, 0); err != nil {
+		return nil, err
+	}
 	var dialer net.Dialer
 	conn, err := dialer.DialContext(ctx, "unixpacket", fmt.Sprintf("/proc/self/fd/%d/%s", fd, wire.SocketName))
 	return conn, plain(err)

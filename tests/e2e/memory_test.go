@@ -223,7 +223,7 @@ func TestTheRuntimeIsMountedForReadingOnly(t *testing.T) {
 		out := n.inside(t, "p", "main", "test -s "+file+" && echo present; (echo x >"+file+") 2>&1; rm "+file+" 2>&1; true")
 		require.Contains(t, out, "present\n", file)
 		require.Contains(t, out, "Read-only file system", file)
-		require.Contains(t, out, "Resource busy", file)
+		require.Contains(t, out, "resource busy", file)
 	}
 	require.NotContains(t, strings.ToLower(n.inside(t, "p", "main", "env")), "ld_preload")
 }

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Command node measures the node driver without a cluster: how long preparing
-// and unpreparing take on a real file system with every fsync in place, what
-// publishing costs, and how fast claims are decoded.
+// and unpreparing take on a real file system with every fsync in place, beside a
+// real tranche-arbiter that has to serve each share first, what publishing costs,
+// and how fast claims are decoded.
 package main
 
 import (
@@ -21,6 +22,7 @@ import (
 	"github.com/tranche-dra/tranche/pkg/card"
 	"github.com/tranche-dra/tranche/pkg/claims"
 	"github.com/tranche-dra/tranche/pkg/durable"
+	"github.com/tranche-dra/tranche/pkg/probe"
 	"github.com/tranche-dra/tranche/pkg/share"
 	published "github.com/tranche-dra/tranche/pkg/slices"
 	"github.com/tranche-dra/tranche/tests/bench"
@@ -75,6 +77,12 @@ func prepareRows(dir string) ([]bench.Row, error) {
 	if err != nil {
 		return nil, err
 	}
+	stop, err := startArbiter(ctx, dir)
+	if err != nil {
+		return nil, err
+	}
+	defer stop()
+	node.Arbiter = probe.Arbiter{Patience: arbiterPatience}
 	for i := range sharesHeld {
 		if _, err := node.Prepare(ctx, oneShare(fmt.Sprint("held-", i), i/16)); err != nil {
 			return nil, err
