@@ -10,6 +10,7 @@ import (
 	"sync"
 
 	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/klog/v2"
 
 	"github.com/tranche-dra/tranche/cdi"
 	"github.com/tranche-dra/tranche/cdi/libraries"
@@ -143,7 +144,7 @@ func (p *Preparer) hold(ctx context.Context, claim share.Claim, shares []share.S
 // and returns whether a file had to be written for that. Asked to await, it names
 // a share to the container runtime only once the arbiter serves it.
 func (p *Preparer) finish(ctx context.Context, record checkpoint.Record, await bool) (changed bool, err error) {
-	runtime, err := p.pin(&record)
+	runtime, err := p.pin(ctx, &record)
 	if err != nil {
 		return false, err
 	}
@@ -188,11 +189,13 @@ func (p *Preparer) finish(ctx context.Context, record checkpoint.Record, await b
 // pin makes the record name the version of the sharing runtime that the claim's
 // containers mount, and returns where it is: the one that it has, as long as that
 // is installed, or else the current one.
-func (p *Preparer) pin(record *checkpoint.Record) (cdi.Runtime, error) {
+func (p *Preparer) pin(ctx context.Context, record *checkpoint.Record) (cdi.Runtime, error) {
 	if record.Runtime != "" {
-		if runtime, err := p.Libraries.Find(libraries.Digest(record.Runtime)); err == nil {
+		runtime, err := p.Libraries.Find(libraries.Digest(record.Runtime))
+		if err == nil {
 			return runtime, nil
 		}
+		klog.FromContext(ctx).Error(err, "A claim cannot keep its version of the sharing runtime and gets the current one", "claim", record.Claim)
 	}
 	current, err := p.Libraries.Current()
 	if err != nil {
