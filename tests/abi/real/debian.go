@@ -121,7 +121,7 @@ func (d *debian) update(ctx context.Context) error {
 	if info, statErr := os.Stat(stamp); err == nil && statErr == nil && time.Since(info.ModTime()) < listsAge && bytes.Equal(before, sources) {
 		return nil
 	}
-	if err := d.apt(ctx, d.dir, "update", "-qq"); err != nil {
+	if err := d.apt(ctx, d.dir, "update", "-qq", "-o", "APT::Update::Error-Mode=any"); err != nil {
 		return err
 	}
 	if err := os.WriteFile(stamp, sources, 0o600); err != nil {
