@@ -123,7 +123,8 @@ func (nobody) Reaped(time.Duration)                                             
 func (nobody) Found(string)                                                       {}
 func (nobody) Killed()                                                            {}
 
-func (n *node) serve(t *testing.T) {
+// serve starts an arbiter, and stops it at the latest with the test.
+func (n *node) serve(t *testing.T) (stop func()) {
 	t.Helper()
 	config := arbiter.Config{
 		SharesDir: n.shares, RunDir: n.run, ContextEstimate: 64 * mib, Rescan: time.Hour,
@@ -134,11 +135,13 @@ func (n *node) serve(t *testing.T) {
 	ctx, cancel := context.WithCancel(ctx)
 	done := make(chan error, 1)
 	go func() { done <- a.Run(ctx) }()
-	t.Cleanup(func() {
+	stop = sync.OnceFunc(func() {
 		cancel()
 		require.NoError(t, <-done)
 	})
+	t.Cleanup(stop)
 	require.Eventually(t, func() bool { return a.Ready() == nil }, patient, time.Millisecond)
+	return stop
 }
 
 // card makes the card with that number.
@@ -202,31 +205,51 @@ func ask(t *testing.T, box *sandbox.Box, args ...string) (lines []string, compla
 	return strings.Split(strings.TrimSuffix(out.String(), "\n"), "\n"), errs.String()
 }
 
-// holder is a process in a box that uses a card.
-type holder struct {
-	pid, nsPID int
-	in         io.Writer
-	answers    *bufio.Scanner
+// talker is a program in a box that answers each line with one.
+type talker struct {
+	pid     int
+	in      io.Writer
+	answers *bufio.Scanner
 }
 
-func hold(t *testing.T, box *sandbox.Box, on card.UUID) *holder {
+func talk(t *testing.T, box *sandbox.Box, program string, args ...string) *talker {
 	t.Helper()
 	inRead, inWrite, err := os.Pipe()
 	require.NoError(t, err)
 	outRead, outWrite, err := os.Pipe()
 	require.NoError(t, err)
-	cmd := exec.Command(filepath.Join(sandbox.ProgramDir, "holder"), filepath.Join(sandbox.CardsDir, string(on)))
+	cmd := exec.Command(filepath.Join(sandbox.ProgramDir, program), args...)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = inRead, outWrite, os.Stderr
-	program, err := box.Start(cmd)
+	started, err := box.Start(cmd)
 	require.NoError(t, err)
 	require.NoError(t, inRead.Close())
 	require.NoError(t, outWrite.Close())
-	h := &holder{pid: program.PID, in: inWrite, answers: bufio.NewScanner(outRead)}
 	t.Cleanup(func() {
 		require.NoError(t, inWrite.Close())
-		require.NoError(t, program.Wait())
+		require.NoError(t, started.Wait())
 		require.NoError(t, outRead.Close())
 	})
+	return &talker{pid: started.PID, in: inWrite, answers: bufio.NewScanner(outRead)}
+}
+
+func (h *talker) ask(t *testing.T, line string) string {
+	t.Helper()
+	_, err := fmt.Fprintln(h.in, line)
+	require.NoError(t, err)
+	require.True(t, h.answers.Scan(), "the process has ended")
+	return h.answers.Text()
+}
+
+// holder is a process in a box that uses a card.
+type holder struct {
+	*talker
+
+	nsPID int
+}
+
+func hold(t *testing.T, box *sandbox.Box, on card.UUID) *holder {
+	t.Helper()
+	h := &holder{talker: talk(t, box, "holder", filepath.Join(sandbox.CardsDir, string(on)))}
 	require.True(t, h.answers.Scan(), "the process got no slot")
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", h.pid))
 	require.NoError(t, err)
@@ -242,9 +265,7 @@ func hold(t *testing.T, box *sandbox.Box, on card.UUID) *holder {
 func (h *holder) tell(t *testing.T, commands ...string) *holder {
 	t.Helper()
 	for _, command := range commands {
-		_, err := fmt.Fprintln(h.in, command)
-		require.NoError(t, err)
-		require.True(t, h.answers.Scan(), "the process has ended")
+		require.Equal(t, "ok", h.ask(t, command))
 	}
 	return h
 }

@@ -207,3 +207,21 @@ func TestWrongCallsAndThreadsInAContainer(t *testing.T) {
 		require.Empty(t, complaints, what)
 	}
 }
+
+// Who looks at memory goes on while the arbiter is away, and finds the next one.
+func TestAnArbiterThatIsRestarted(t *testing.T) {
+	t.Parallel()
+	n := newNode(t)
+	key := n.share(t, "mine", n.card(t, 0), 400)
+	box := n.box(t, false, key)
+	stop := n.serve(t)
+	n.charge(t, key, 1000001, 11, 100, 0)
+	looker := talk(t, box, "ask", "memory")
+	require.Equal(t, "memory 0 400 300 100", looker.ask(t, ""))
+	stop()
+	require.Equal(t, "memory 0 400 300 100", looker.ask(t, ""), "what was true last")
+	n.serve(t)
+	n.charge(t, key, 1000002, 12, 64, 0)
+	require.Eventually(t, func() bool { return looker.ask(t, "") == "memory 0 400 236 164" }, patient, 10*time.Millisecond,
+		"what a process holds that lives and has not come back yet counts, and what a new one does")
+}

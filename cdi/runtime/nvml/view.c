@@ -47,7 +47,7 @@ nvmlReturn_t view_open(nvmlDevice_t device, struct view *view)
 	view->whole = false;
 	for (size_t i = 0; i < view->count; i++) {
 		/* Pages of an arbiter that is gone tell what was true last. */
-		session_restore(view->share[i], 0);
+		session_restore(view->share[i], SESSION_GLANCE_NS);
 		if (session_limit(view->share[i]) == TRANCHE_NO_LIMIT)
 			view->whole = true;
 	}

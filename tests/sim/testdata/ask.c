@@ -8,6 +8,7 @@
  *   ask events               waits for events
  *   ask wrong                nothing, unless a wrong call is not refused as it should be
  *   ask threads              nothing; many threads ask at once
+ *   ask memory [UUID]        memory, once for each line of the standard input
  */
 #include <pthread.h>
 #include <stdio.h>
@@ -134,6 +135,19 @@ static void processes(void)
 	for (unsigned i = 0; result == NVML_SUCCESS && i < list.numProcArrayEntries; i++)
 		printf(" %u=%llu", details[i].pid, details[i].usedGpuMemory >> 20);
 	putchar('\n');
+}
+
+static void memory_again_and_again(void)
+{
+	char line[8];
+
+	while (fgets(line, sizeof(line), stdin)) {
+		nvmlMemory_t m = { 0 };
+		nvmlReturn_t result = nvmlDeviceGetMemoryInfo(chosen(), &m);
+
+		printf("memory %d %llu %llu %llu\n", result, m.total >> 20, m.free >> 20, m.used >> 20);
+		fflush(stdout);
+	}
 }
 
 static void busy(unsigned long long seen)
@@ -277,6 +291,8 @@ int main(int argc, char **argv)
 		processes();
 	else if (strcmp(argv[1], "busy") == 0)
 		busy(strtoull(argv[2], NULL, 10));
+	else if (strcmp(argv[1], "memory") == 0)
+		memory_again_and_again();
 	else if (strcmp(argv[1], "events") == 0)
 		events();
 	else if (strcmp(argv[1], "wrong") == 0)
