@@ -3,6 +3,11 @@
 
 #include <sched.h>
 
+/* Between any two accesses; tests let others run there. */
+#ifndef LEDGER_STEP
+#define LEDGER_STEP() ((void)0)
+#endif
+
 /* How long a reservation tries again that met others' pending, and how long one
  * does that met calls in flight whose amounts may yet turn out smaller. */
 #define PENDING_PATIENCE_NS 2000000000ull
@@ -38,7 +43,9 @@ static void look(const struct session_share *share, struct sums *sums)
 		/* This order: what moves from one word to the next during the
 		 * look is seen in one of them, or in both. */
 		uint64_t pending = __atomic_load_n(&slot->pending, __ATOMIC_SEQ_CST);
+		LEDGER_STEP();
 		uint64_t committed = __atomic_load_n(&slot->committed, __ATOMIC_SEQ_CST);
+		LEDGER_STEP();
 		uint64_t reserve = __atomic_load_n(&slot->reserve, __ATOMIC_SEQ_CST);
 		uint64_t implicit = __atomic_load_n(&slot->implicit, __ATOMIC_SEQ_CST);
 
@@ -69,6 +76,7 @@ static void accept(struct tranche_slot *slot, struct session_share *share, enum 
 		__atomic_add_fetch(&share->estimates, bytes, __ATOMIC_RELAXED);
 		__atomic_add_fetch(&slot->reserve, bytes, __ATOMIC_SEQ_CST);
 	}
+	LEDGER_STEP();
 	__atomic_sub_fetch(&slot->pending, bytes, __ATOMIC_SEQ_CST);
 }
 
@@ -82,9 +90,11 @@ static enum outcome attempt(struct session_share *share, enum ledger_column colu
 	struct sums sums;
 
 	__atomic_add_fetch(&slot->pending, bytes, __ATOMIC_SEQ_CST);
+	LEDGER_STEP();
 	for (int i = 0; i < (stay ? 1000 : 1); i++) {
 		look(share, &sums);
 		outcome = judge(&sums, session_limit(share), bytes, own_inflight);
+		LEDGER_STEP();
 		if (outcome == FITS) {
 			accept(slot, share, column, bytes);
 			return FITS;

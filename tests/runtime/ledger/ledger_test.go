@@ -23,6 +23,7 @@ func build(t *testing.T, flags ...string) string {
 	session := filepath.Join("..", "..", "..", "cdi", "runtime", "session")
 	args := append([]string{
 		"-std=c11", "-D_GNU_SOURCE", "-Wall", "-Wextra", "-Werror", "-fno-strict-aliasing", "-g", "-pthread",
+		"-DLEDGER_STEP()=hammer_step()", "-include", filepath.Join("testdata", "step.h"),
 		"-I" + filepath.Dir(session), filepath.Join("testdata", "hammer.c"), filepath.Join(session, "ledger.c"), filepath.Join(session, "sync.c"), "-o", program,
 	}, flags...)
 	out, err := exec.CommandContext(t.Context(), "gcc", args...).CombinedOutput()

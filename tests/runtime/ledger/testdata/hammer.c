@@ -3,7 +3,8 @@
  * Hammers the ledger of a share with processes and threads, and kills processes at
  * any instant. This program is the arbiter too: it hands slots out and clears those
  * of the dead. A driver is played by one word a slot, which says what the slot's process
- * really holds: raised after the ledger has agreed, lowered before it is told.
+ * really holds: raised after the ledger has agreed, lowered before it is told. Where nobody is killed the
+ * sum of these words is kept too, so that no instant above the limit is missed.
  *
  *	hammer LIMIT MOST PROCESSES THREADS ROUNDS KILLS
  *
@@ -12,6 +13,7 @@
  * although there was room for everybody's most.
  */
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -36,6 +38,7 @@ struct world {
 	struct tranche_ledger ledger;
 	uint64_t truth[TRANCHE_MAX_SLOTS];
 	uint64_t finished[TRANCHE_MAX_SLOTS]; /* rounds that a slot's process has done */
+	uint64_t used; /* sum of the truth, kept only where nobody is killed */
 	uint64_t taken, refused, above, looks;
 	uint32_t stop;
 };
@@ -44,6 +47,7 @@ static struct world *world;
 static uint64_t limit, most, rounds;
 static unsigned processes, threads;
 static bool roomy; /* there is room for everybody's most */
+static bool exact; /* nobody is killed: world->used can be kept */
 
 static void open_share(unsigned slot)
 {
@@ -57,13 +61,6 @@ static void open_share(unsigned slot)
 	session_share_count = 1;
 }
 
-/* ---- a process ---------------------------------------------------------------- */
-
-struct worker {
-	unsigned slot;
-	uint64_t seed;
-};
-
 static uint64_t next(uint64_t *seed)
 {
 	*seed ^= *seed << 13;
@@ -72,13 +69,46 @@ static uint64_t next(uint64_t *seed)
 	return *seed;
 }
 
-static void hold(struct session_share *share, unsigned slot, uint64_t bytes)
+/* Between any two accesses of the ledger (LEDGER_STEP): now and then the others get
+ * the processor there. */
+void hammer_step(void)
 {
-	__atomic_add_fetch(&world->truth[slot], VERSION_UNIT + bytes, __ATOMIC_SEQ_CST);
+	static __thread uint64_t seed;
+
+	if (seed == 0)
+		seed = (uintptr_t)&seed ^ (uint64_t)getpid();
+	switch (next(&seed) % 256) {
+	case 0:
+		usleep(30);
+		break;
+	case 1:
+	case 2:
+		sched_yield();
+		break;
+	}
+}
+
+/* ---- a process ---------------------------------------------------------------- */
+
+struct worker {
+	unsigned slot;
+	uint64_t seed;
+};
+
+static void hold(struct session_share *share, struct worker *worker, uint64_t bytes)
+{
+	__atomic_add_fetch(&world->truth[worker->slot], VERSION_UNIT + bytes, __ATOMIC_SEQ_CST);
+	if (exact && __atomic_add_fetch(&world->used, bytes, __ATOMIC_SEQ_CST) > limit)
+		__atomic_add_fetch(&world->above, 1, __ATOMIC_RELAXED);
 	ledger_end(share);
 	__atomic_add_fetch(&world->taken, 1, __ATOMIC_RELAXED);
+	/* Long enough for others to try. */
+	if (next(&worker->seed) % 8 == 0)
+		sched_yield();
 	ledger_begin(share);
-	__atomic_add_fetch(&world->truth[slot], VERSION_UNIT - bytes, __ATOMIC_SEQ_CST);
+	if (exact)
+		__atomic_sub_fetch(&world->used, bytes, __ATOMIC_SEQ_CST);
+	__atomic_add_fetch(&world->truth[worker->slot], VERSION_UNIT - bytes, __ATOMIC_SEQ_CST);
 	ledger_give(share, bytes);
 	ledger_end(share);
 }
@@ -106,7 +136,7 @@ static void *work(void *argument)
 		}
 		ledger_begin(share);
 		if (ledger_take(share, LEDGER_COMMITTED, bytes)) {
-			hold(share, worker->slot, bytes);
+			hold(share, worker, bytes);
 		} else {
 			ledger_end(share);
 			__atomic_add_fetch(&world->refused, 1, __ATOMIC_RELAXED);
@@ -260,6 +290,7 @@ int main(int argc, char **argv)
 	processes = (unsigned)strtoul(argv[3], NULL, 10);
 	threads = (unsigned)strtoul(argv[4], NULL, 10);
 	rounds = strtoull(argv[5], NULL, 10);
+	exact = strcmp(argv[6], "0") == 0;
 	roomy = limit >= most * processes * threads;
 	if (most == 0 || processes == 0 || processes > MOST_PROCESSES || threads == 0)
 		return 2;
