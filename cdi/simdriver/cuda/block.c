@@ -36,35 +36,64 @@ static CUresult map_block(struct sim_block *block)
 	return result;
 }
 
-CUresult sim_block_make(struct sim_device *device, enum simcard_kind kind, uint64_t bytes, bool mapped, struct sim_block **result)
+static void give_back(struct sim_device *device, const uint32_t *frames, uint64_t count)
 {
-	uint64_t count = bytes / SIM_FRAME + (bytes % SIM_FRAME != 0);
-	struct sim_block *block;
-	CUresult outcome = CUDA_SUCCESS;
-	int claimed;
-
-	SIM_TRY(sim_device_use(device));
-	/* Not even asked of the card: no memory for a list of so many frames. */
-	if (count > SIMCARD_MAX_FRAMES)
-		count = SIMCARD_MAX_FRAMES + 1;
-	block = new_block(device, count);
-	if (!block)
-		return CUDA_ERROR_OUT_OF_MEMORY;
+	if (count == 0)
+		return;
 	pthread_mutex_lock(&device->frames);
-	claimed = card_claim(&device->card, kind, block->frames, count);
+	card_release(&device->card, frames, count);
 	pthread_mutex_unlock(&device->frames);
-	if (claimed != 0)
+}
+
+/* A block of count frames, have of which are there already; on an error they are
+ * given back. */
+static CUresult make(struct sim_device *device, enum simcard_kind kind, const uint32_t *frames, uint64_t have, uint64_t count, bool mapped,
+		     struct sim_block **result)
+{
+	struct sim_block *block = new_block(device, count);
+	CUresult outcome = CUDA_SUCCESS;
+	int claimed = 0;
+
+	if (!block) {
+		give_back(device, frames, have);
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	}
+	if (have)
+		memcpy(block->frames, frames, have * sizeof(*frames));
+	pthread_mutex_lock(&device->frames);
+	if (have < count)
+		claimed = card_claim(&device->card, kind, block->frames + have, count - have);
+	pthread_mutex_unlock(&device->frames);
+	if (claimed != 0) {
+		block->count = have;
 		outcome = CUDA_ERROR_OUT_OF_MEMORY;
-	else if (mapped)
+	} else if (mapped) {
 		outcome = map_block(block);
+	}
 	if (outcome != CUDA_SUCCESS) {
-		if (claimed != 0)
-			block->count = 0;
 		sim_block_free(block);
 		return outcome;
 	}
 	*result = block;
 	return CUDA_SUCCESS;
+}
+
+CUresult sim_block_make(struct sim_device *device, enum simcard_kind kind, uint64_t bytes, bool mapped, struct sim_block **result)
+{
+	uint64_t count = bytes / SIM_FRAME + (bytes % SIM_FRAME != 0);
+
+	SIM_TRY(sim_device_use(device));
+	/* No list of frames that no card has. */
+	if (count > SIMCARD_MAX_FRAMES)
+		count = SIMCARD_MAX_FRAMES + 1;
+	return make(device, kind, NULL, 0, count, mapped, result);
+}
+
+CUresult sim_block_make_of(struct sim_device *device, enum simcard_kind kind, const uint32_t *frames, uint64_t have, uint64_t count,
+			   bool mapped, struct sim_block **result)
+{
+	SIM_TRY(sim_device_use(device));
+	return make(device, kind, frames, have, count, mapped, result);
 }
 
 CUresult sim_block_open(struct sim_device *device, struct card_reference object, uint64_t count, bool mapped, struct sim_block **result)

@@ -23,16 +23,20 @@ CUresult sim_context_flags_check(unsigned flags)
 	return CUDA_SUCCESS;
 }
 
-static struct sim_memory *new_memory(void)
+struct sim_link sim_contexts = {&sim_contexts, &sim_contexts};
+
+static struct sim_memory *new_memory(struct CUctx_st *context)
 {
 	struct sim_memory *memory = calloc(1, sizeof(*memory));
 
 	if (!memory)
 		return NULL;
+	memory->context = context;
 	sim_list_init(&memory->slabs[0]);
 	sim_list_init(&memory->slabs[1]);
 	sim_list_init(&memory->ranges);
 	sim_list_init(&memory->arrays);
+	sim_list_init(&memory->mipmaps);
 	sim_list_init(&memory->modules);
 	sim_list_init(&memory->imports);
 	return memory;
@@ -42,11 +46,12 @@ CUresult sim_context_start(struct CUctx_st *context)
 {
 	CUresult result;
 
-	context->memory = new_memory();
+	context->memory = new_memory(context);
 	if (!context->memory)
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	sim_limits_init(context);
 	pthread_mutex_lock(&sim_memory_lock);
+	sim_list_add(&sim_contexts, &context->memory->link);
 	result = sim_block_make(context->device, SIMCARD_CONTEXT, context->device->card.page->context_bytes, false, &context->memory->own);
 	pthread_mutex_unlock(&sim_memory_lock);
 	if (result == CUDA_SUCCESS)
@@ -70,6 +75,7 @@ void sim_context_empty(struct CUctx_st *context)
 	for (size_t i = 0; i < SIM_ARRAY_SIZE(context->memory->limits); i++)
 		sim_block_free(context->memory->limits[i]);
 	sim_block_free(context->memory->own);
+	sim_list_remove(&context->memory->link);
 	free(context->memory);
 	context->memory = NULL;
 	pthread_mutex_unlock(&sim_memory_lock);

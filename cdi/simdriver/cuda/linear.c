@@ -111,6 +111,7 @@ CUresult cuMemFree_v2(CUdeviceptr dptr)
 {
 	struct sim_device *device;
 	struct sim_range *range;
+	bool graph;
 	CUresult result;
 
 	SIM_CONTEXT_ENTER(context);
@@ -119,12 +120,15 @@ CUresult cuMemFree_v2(CUdeviceptr dptr)
 	SIM_TRY(engine_may_block(context));
 	pthread_mutex_lock(&sim_memory_lock);
 	range = sim_range_at(dptr);
-	device = range ? range->device : NULL;
+	device = range && range->device ? range->device : context->device;
+	graph = range && range->type == SIM_RANGE_GRAPH;
 	pthread_mutex_unlock(&sim_memory_lock);
-	if (!device)
+	if (!range)
 		return CUDA_ERROR_INVALID_VALUE;
 	/* Work that was submitted before may still use the memory. */
 	SIM_TRY(engine_device_wait(device));
+	if (graph)
+		return engine_graph_memory_free(dptr, NULL);
 	pthread_mutex_lock(&sim_memory_lock);
 	result = free_locked(dptr);
 	pthread_mutex_unlock(&sim_memory_lock);
@@ -137,6 +141,12 @@ void sim_range_free(struct sim_range *range)
 	switch (range->type) {
 	case SIM_RANGE_SLAB:
 		sim_slab_delete(range);
+		return;
+	case SIM_RANGE_GRAPH:
+		sim_graph_range_free(range);
+		return;
+	case SIM_RANGE_EXTERNAL:
+		sim_external_free(range);
 		return;
 	default:
 		sim_block_free(range->block);

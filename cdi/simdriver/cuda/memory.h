@@ -23,10 +23,6 @@ static inline uint64_t sim_round_up(uint64_t value, uint64_t unit)
 
 /* ---- lists ------------------------------------------------------------------ */
 
-struct sim_link {
-	struct sim_link *next, *previous;
-};
-
 static inline void sim_list_init(struct sim_link *list)
 {
 	list->next = list->previous = list;
@@ -82,6 +78,10 @@ struct sim_block {
 
 /* A block of at least bytes; *result is mapped if mapped says so. */
 CUresult sim_block_make(struct sim_device *device, enum simcard_kind kind, uint64_t bytes, bool mapped, struct sim_block **result);
+/* A block of count frames, the first have of which the process holds already; on an error they
+ * go back to the card. */
+CUresult sim_block_make_of(struct sim_device *device, enum simcard_kind kind, const uint32_t *frames, uint64_t have, uint64_t count,
+			   bool mapped, struct sim_block **result);
 /* The frames of an object that another process (or this one) made. */
 CUresult sim_block_open(struct sim_device *device, struct card_reference object, uint64_t count, bool mapped, struct sim_block **result);
 /* Makes an object of the block, once. */
@@ -103,12 +103,12 @@ enum sim_range_type {
 	SIM_RANGE_HOST, /* memory of the host that the driver knows */
 };
 
-/* What is at some addresses. Ranges of the card begin and end at frames. */
+/* What is at some addresses. Ranges of the card have whole frames for themselves. */
 struct sim_range {
 	enum sim_range_type type;
 	CUdeviceptr base;
 	uint64_t size; /* what the program asked for */
-	uint64_t span; /* what the addresses take */
+	uint64_t span; /* what the addresses take; of the card: from the first frame on */
 	uint64_t id;   /* CU_POINTER_ATTRIBUTE_BUFFER_ID */
 	struct sim_device *device;
 	struct CUctx_st *context; /* may be NULL: pools, reservations */
@@ -135,6 +135,7 @@ struct sim_range *sim_host_overlap(CUdeviceptr address, uint64_t bytes);
 /* The allocation at an address, of whatever kind: its first address and size. */
 struct sim_found {
 	struct sim_range *range;
+	struct sim_device *device; /* NULL: memory of the host */
 	CUdeviceptr base;
 	uint64_t size;
 	uint64_t id;
@@ -158,14 +159,20 @@ void sim_slab_delete(struct sim_range *range);
 
 /* What a context holds. */
 struct sim_memory {
+	struct CUctx_st *context;
+	struct sim_link link;          /* among sim_contexts */
 	struct sim_block *own;         /* context_bytes */
 	struct sim_block *limits[3];   /* stack, printf, heap beyond the default */
 	struct sim_link slabs[2];      /* linear, managed; those with room first */
 	struct sim_link ranges;        /* sim_range.in_context */
-	struct sim_link arrays;        /* CUarray_st and CUmipmappedArray_st, array.c */
+	struct sim_link arrays;        /* CUarray_st, array.c */
+	struct sim_link mipmaps;       /* CUmipmappedArray_st */
 	struct sim_link modules;       /* CUmod_st, module.c */
 	struct sim_link imports;       /* external memory, external.c */
 };
+
+/* The memory of all contexts that are alive. */
+extern struct sim_link sim_contexts;
 
 /* Frees everything that a context holds. Takes the lock. */
 void sim_context_empty(struct CUctx_st *context);
@@ -177,12 +184,25 @@ void sim_context_free_imports(struct CUctx_st *context);
 /* Frees one range that a context holds, whatever it is. */
 void sim_range_free(struct sim_range *range);
 
+/* Frees a buffer of external memory, whose range was removed (external.c). */
+void sim_external_free(struct sim_range *range);
+
+/* The variable of a module at an address (module.c). */
+bool sim_module_find(const struct sim_range *range, CUdeviceptr address, struct sim_found *found);
+
+/* Frees the memory and addresses of a graph's range, which was removed (memory_graph.c). */
+void sim_graph_range_free(struct sim_range *range);
+
 /* ---- pools ------------------------------------------------------------------------------ */
 
 bool sim_pool_find(const struct sim_range *range, CUdeviceptr address, struct sim_found *found);
+uint64_t sim_pool_handle_types(const struct sim_range *range);
 CUmemoryPool sim_pool_of(const struct sim_range *range);
 /* The device's last context is gone: what its pools hold is freed. */
 void sim_pools_reset(struct sim_device *device);
+
+/* CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES (vmm_map.c). */
+uint64_t sim_handle_types_of(const struct sim_found *found, CUdeviceptr address);
 
 /* ---- reservations and mappings ----------------------------------------------------------- */
 

@@ -35,13 +35,21 @@ static struct sim_range **entry(CUdeviceptr address, bool make)
 	return *leaf ? *leaf + (frame & ((1u << LEAF_BITS) - 1)) : NULL;
 }
 
+/* The first address of the frame that a range begins in. */
+static CUdeviceptr start_of(const struct sim_range *range)
+{
+	return range->base / SIM_FRAME * SIM_FRAME;
+}
+
 CUresult sim_range_add(struct sim_range *range)
 {
-	for (CUdeviceptr at = range->base; at < range->base + range->span; at += SIM_FRAME) {
+	CUdeviceptr start = start_of(range);
+
+	for (CUdeviceptr at = start; at < start + range->span; at += SIM_FRAME) {
 		if (!entry(at, true))
 			return CUDA_ERROR_OUT_OF_MEMORY;
 	}
-	for (CUdeviceptr at = range->base; at < range->base + range->span; at += SIM_FRAME)
+	for (CUdeviceptr at = start; at < start + range->span; at += SIM_FRAME)
 		*entry(at, true) = range;
 	range->id = ++next_id;
 	if (range->context)
@@ -51,7 +59,9 @@ CUresult sim_range_add(struct sim_range *range)
 
 void sim_range_remove(struct sim_range *range)
 {
-	for (CUdeviceptr at = range->base; at < range->base + range->span; at += SIM_FRAME)
+	CUdeviceptr start = start_of(range);
+
+	for (CUdeviceptr at = start; at < start + range->span; at += SIM_FRAME)
 		*entry(at, false) = NULL;
 	sim_list_remove(&range->in_context);
 }
@@ -138,12 +148,16 @@ CUresult sim_find(CUdeviceptr address, struct sim_found *found)
 	if (!range)
 		return CUDA_ERROR_INVALID_VALUE;
 	*found = (struct sim_found){.range = range, .base = range->base, .size = range->size, .id = range->id};
+	found->device = range->type == SIM_RANGE_HOST ? NULL : range->device;
 	switch (range->type) {
 	case SIM_RANGE_SLAB:
 		there = sim_slab_find(range, address, found);
 		break;
 	case SIM_RANGE_POOL:
 		there = sim_pool_find(range, address, found);
+		break;
+	case SIM_RANGE_MODULE:
+		there = sim_module_find(range, address, found);
 		break;
 	case SIM_RANGE_RESERVED:
 		there = sim_vmm_find(range, address, found);

@@ -93,6 +93,11 @@ void *sim_new(enum sim_type type, size_t size);
 void sim_delete(void *object);
 bool sim_is(const void *handle, enum sim_type type);
 
+/* In a list; both are NULL outside of one. */
+struct sim_link {
+	struct sim_link *next, *previous;
+};
+
 /* ---- devices -------------------------------------------------------------- */
 
 struct sim_device {
@@ -183,13 +188,14 @@ struct CUarray_st {
 	struct sim_handle handle;
 	struct CUctx_st *context;
 	CUDA_ARRAY3D_DESCRIPTOR descriptor;
-	uint8_t *data; /* row after row, slice after slice; mapped like linear memory. NULL: sparse */
+	uint8_t *data; /* row after row, slice after slice; mapped like linear memory. NULL: nothing is mapped yet */
 	size_t element; /* bytes of one element: channels times format */
 	size_t pitch;   /* bytes from row to row */
 	size_t slice;   /* bytes from slice (or layer) to slice */
 	size_t size;
 	struct CUmipmappedArray_st *level_of; /* or NULL */
 	struct sim_block *block;
+	struct sim_link link; /* among the context's */
 };
 
 /* CUDA_SUCCESS where [address, address + bytes) is memory that the device may
