@@ -36,6 +36,14 @@ static bool product(size_t a, size_t b, size_t *result)
 	return !__builtin_mul_overflow(a, b, result);
 }
 
+static CUresult accessible(CUdeviceptr address, size_t bytes, int *device)
+{
+	CUresult result = sim_memory_check(address, bytes, device);
+	if (result != CUDA_SUCCESS && graph_memory_covers(address, bytes, device))
+		return CUDA_SUCCESS;
+	return result;
+}
+
 static CUresult array_end(const struct end_params *p, const CUDA_MEMCPY3D *copy, struct end *end)
 {
 	if (!sim_is(p->array, SIM_ARRAY))
@@ -80,7 +88,7 @@ static CUresult linear_end(const struct end_params *p, const CUDA_MEMCPY3D *copy
 	SIM_INVALID_IF(address == 0 || __builtin_add_overflow(address, offset, &address));
 	end->data = (uint8_t *)(uintptr_t)address;
 	end->device = -1;
-	bool known = p->type != CU_MEMORYTYPE_HOST && sim_memory_check(address, bytes, &end->device) == CUDA_SUCCESS;
+	bool known = p->type != CU_MEMORYTYPE_HOST && accessible(address, bytes, &end->device) == CUDA_SUCCESS;
 	/* Any other address of a unified one is the program's own memory. */
 	SIM_INVALID_IF(!known && p->type == CU_MEMORYTYPE_DEVICE);
 	end->pageable = !known && !sim_memory_pinned(end->data);
@@ -196,7 +204,7 @@ CUresult fill_make(const CUDA_MEMSET_NODE_PARAMS_v2 *params, const struct sim_de
 		.to = (uint8_t *)(uintptr_t)params->dst, .pitch = params->pitch, .width = width, .height = params->height,
 		.value = params->value, .element = element,
 	};
-	SIM_TRY(sim_memory_check(params->dst, bytes, &fill.device));
+	SIM_TRY(accessible(params->dst, bytes, &fill.device));
 	take_time(&fill.job, device, width * params->height);
 	*made = malloc(sizeof(**made));
 	if (!*made)

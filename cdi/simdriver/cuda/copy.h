@@ -28,6 +28,9 @@ struct fill {
 	int device;
 };
 
+/* Whether the memory of an allocation node of a graph covers it, which is not there before a launch. */
+bool graph_memory_covers(CUdeviceptr address, size_t bytes, int *device);
+
 /* Checks what is to be copied, by a device. *copy is NULL where there is nothing to do. */
 CUresult copy_make(const CUDA_MEMCPY3D *params, const struct sim_device *device, struct copy **copy);
 CUresult fill_make(const CUDA_MEMSET_NODE_PARAMS_v2 *params, const struct sim_device *device, struct fill **fill);

@@ -90,7 +90,7 @@ static void plan_queue(struct queue *queue, uint64_t now, struct plan *plan)
 	else
 		plan->blocked = true;
 	/* On another card, whose worker does not know that somebody waits here. */
-	const struct moment *moment = command->kind == COMMAND_WAIT ? command->payload : NULL;
+	const struct moment *moment = command->kind == COMMAND_WAIT ? queue_moment(queue, command) : NULL;
 	if (moment && !moment_done(moment) && moment->queue && moment->queue->engine != queue->engine)
 		plan->hard = earlier(plan->hard, later(moment_bound(moment, now), now + POLL_EVERY / 2));
 }
@@ -111,8 +111,6 @@ void timeline_plan(struct engine *engine, uint64_t now, uint64_t *hard, uint64_t
 	struct plan plan = {.hard = NEVER};
 	for (struct queue *queue = engine->queues; queue; queue = queue->next)
 		plan_queue(queue, now, &plan);
-	if (hands_calls_due())
-		plan.hard = now;
 	*soft = NEVER;
 	if (engine->wants && !engine->holds)
 		plan.hard = earlier(plan.hard, plan_turn(engine, now));
@@ -142,14 +140,10 @@ static void see_that_worker_looks(struct engine *engine, uint64_t now)
 	turns_wake(engine->card, engine->card->slot);
 }
 
-void timeline_look(bool calls)
+void timeline_look(void)
 {
-	bool progress = false;
-	uint64_t now;
-	do {
-		now = clock_now();
-		progress |= timeline_advance(now);
-	} while (calls && hands_calls());
+	uint64_t now = clock_now();
+	bool progress = timeline_advance(now);
 	for (struct engine *engine = engines; engine; engine = engine->next)
 		see_that_worker_looks(engine, now);
 	/* Not whenever somebody looks: those who wait would wake each other for ever. */
@@ -169,7 +163,7 @@ static void *work(void *argument)
 		uint64_t hard, soft;
 		uint32_t seen = turns_signal(engine->card);
 		engine->wake_at = 0; /* awake */
-		timeline_look(true);
+		timeline_look();
 		uint64_t now = clock_now();
 		timeline_plan(engine, now, &hard, &soft);
 		uint64_t until = earlier(hard, soft);
@@ -217,6 +211,6 @@ CUresult engine_ready(struct engine *engine)
 void engine_kick(void)
 {
 	timeline_enter();
-	timeline_look(false);
+	timeline_look();
 	timeline_leave();
 }

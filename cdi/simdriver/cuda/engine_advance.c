@@ -171,8 +171,7 @@ static bool run_job(struct queue *queue, struct job *job, uint64_t now, uint64_t
 	return queue->job_state == JOB_DONE && *end <= now;
 }
 
-/* The moment that a RECORD or WAIT is about. */
-static struct moment *moment_of(const struct queue *queue, const struct command *command)
+struct moment *queue_moment(const struct queue *queue, const struct command *command)
 {
 	const struct command *first = queue_command(queue, queue_head(queue));
 	if (first == command)
@@ -190,12 +189,12 @@ static bool finish(struct queue *queue, const struct command *command, uint64_t 
 	*end = queue->start;
 	switch ((enum command_kind)command->kind) {
 	case COMMAND_RECORD:
-		moment = moment_of(queue, command);
+		moment = queue_moment(queue, command);
 		moment->time = queue->start;
 		__atomic_store_n(&moment->done, 1, __ATOMIC_RELEASE);
 		return true;
 	case COMMAND_WAIT:
-		moment = moment_of(queue, command);
+		moment = queue_moment(queue, command);
 		if (moment && !moment_done(moment))
 			return queue->context->closing;
 		*end = later(queue->start, moment ? moment->time : 0);

@@ -19,7 +19,6 @@ struct hand_state {
 static struct hand_state hands[] = {
 	[HAND_COPY] = {.hand = HAND_COPY, .work = PTHREAD_COND_INITIALIZER},
 	[HAND_HOST] = {.hand = HAND_HOST, .work = PTHREAD_COND_INITIALIZER},
-	[HAND_CALL] = {.hand = HAND_CALL, .work = PTHREAD_COND_INITIALIZER},
 };
 
 static struct queue *hand_take(struct hand_state *state)
@@ -41,8 +40,7 @@ static void carry_out(struct queue *queue, enum hand hand)
 	job->run(job);
 	timeline_enter();
 	/* It cannot be over before it is done. */
-	if (hand != HAND_CALL)
-		queue->job_end = later(queue->job_end, clock_now());
+	queue->job_end = later(queue->job_end, clock_now());
 	if (hand == HAND_COPY)
 		queue->engine->copies_end = later(queue->engine->copies_end, queue->job_end);
 	queue->job_state = JOB_DONE;
@@ -61,7 +59,7 @@ static void *run_hand(void *argument)
 			continue;
 		}
 		carry_out(queue, state->hand);
-		timeline_look(false);
+		timeline_look();
 		waiters_wake(); /* when it will be over is known now */
 	}
 	return NULL;
@@ -82,25 +80,11 @@ void hands_start(struct queue *queue, enum hand hand)
 CUresult hands_ready(enum hand hand)
 {
 	struct hand_state *state = &hands[hand];
-	if (hand == HAND_NONE || hand == HAND_CALL || __atomic_load_n(&state->running, __ATOMIC_ACQUIRE))
+	if (hand == HAND_NONE || __atomic_load_n(&state->running, __ATOMIC_ACQUIRE))
 		return CUDA_SUCCESS;
 	timeline_enter();
 	CUresult result = state->running ? CUDA_SUCCESS : start_thread(run_hand, state);
 	__atomic_store_n(&state->running, result == CUDA_SUCCESS, __ATOMIC_RELEASE);
 	timeline_leave();
 	return result;
-}
-
-bool hands_calls_due(void)
-{
-	return hands[HAND_CALL].first != NULL;
-}
-
-bool hands_calls(void)
-{
-	struct queue *queue = hand_take(&hands[HAND_CALL]);
-	bool any = queue != NULL;
-	for (; queue; queue = hand_take(&hands[HAND_CALL]))
-		carry_out(queue, HAND_CALL);
-	return any;
 }

@@ -65,9 +65,9 @@ uint64_t queue_bound(const struct queue *queue, uint64_t position, uint64_t now)
 			return NEVER;
 		if (queue->job_state == JOB_DONE)
 			least = queue->job_end;
-	} else if (command->kind == COMMAND_WAIT && command->payload) {
-		const struct moment *moment = command->payload;
-		if (!moment_done(moment) && moment->queue && moment->queue != queue)
+	} else if (command->kind == COMMAND_WAIT) {
+		const struct moment *moment = queue_moment(queue, command);
+		if (moment && !moment_done(moment) && moment->queue && moment->queue != queue)
 			least = moment_bound(moment, now);
 	}
 	if (least == NEVER)
@@ -126,7 +126,7 @@ bool queue_done(struct queue *queue, uint64_t position)
 	if (queue_head(queue) >= position)
 		return true;
 	timeline_enter();
-	timeline_look(true);
+	timeline_look();
 	bool done = queue_head(queue) >= position;
 	timeline_leave();
 	return done;
@@ -138,7 +138,7 @@ void queue_wait(struct queue *queue, uint64_t position)
 		return;
 	timeline_enter();
 	for (;;) {
-		timeline_look(true);
+		timeline_look();
 		if (queue_head(queue) >= position)
 			break;
 		uint64_t now = clock_now();
@@ -151,7 +151,7 @@ void queue_wait_room(struct queue *queue)
 {
 	timeline_enter();
 	for (;;) {
-		timeline_look(true);
+		timeline_look();
 		uint64_t head = queue_head(queue), now = clock_now();
 		if (queue_tail(queue) - head < QUEUE_DEPTH)
 			break;
@@ -167,7 +167,7 @@ void moment_wait(struct moment *moment)
 		return;
 	timeline_enter();
 	for (;;) {
-		timeline_look(true);
+		timeline_look();
 		if (moment_done(moment))
 			break;
 		uint64_t now = clock_now();
@@ -189,7 +189,7 @@ bool engine_mark_done(uint64_t mark)
 	if (mark_passed(queue, mark))
 		return true;
 	timeline_enter();
-	timeline_look(false);
+	timeline_look();
 	timeline_leave();
 	return mark_passed(queue, mark);
 }
@@ -200,11 +200,4 @@ CUresult engine_stream_wait_mark(struct CUstream_st *stream, uint64_t mark)
 	if (queue == stream->queue || mark_passed(queue, mark))
 		return CUDA_SUCCESS;
 	return queue_submit(stream->queue, (struct command){.kind = COMMAND_MARK, .payload = (void *)(uintptr_t)mark});
-}
-
-void engine_mark_wait(uint64_t mark)
-{
-	struct queue *queue = queue_by_number(mark_number(mark));
-	if (!mark_passed(queue, mark))
-		queue_wait(queue, mark_position(mark));
 }

@@ -196,7 +196,7 @@ CUresult cuEventQuery(CUevent hEvent)
 	bool done = !moment || moment_done(moment);
 	if (!done) {
 		timeline_enter();
-		timeline_look(true);
+		timeline_look();
 		timeline_leave();
 		done = moment_done(moment);
 	}
@@ -230,7 +230,7 @@ static CUresult elapsed(float *milliseconds, CUevent start, CUevent end)
 	CUresult result = from && to ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
 	if (result == CUDA_SUCCESS) {
 		timeline_enter();
-		timeline_look(true);
+		timeline_look();
 		timeline_leave();
 		if (!moment_done(from) || !moment_done(to))
 			result = CUDA_ERROR_NOT_READY;

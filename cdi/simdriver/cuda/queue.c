@@ -110,7 +110,7 @@ static struct queue *queue_new(void)
 		__atomic_store_n(&chunk[queues / CHUNK], first, __ATOMIC_RELEASE);
 	}
 	struct queue *queue = &chunk[queues / CHUNK][queues % CHUNK];
-	queue->ring = calloc(QUEUE_DEPTH, sizeof(struct command));
+	queue->ring = calloc(QUEUE_RING, sizeof(struct command));
 	if (!queue->ring)
 		return NULL;
 	queue->number = ++queues;
@@ -158,6 +158,27 @@ static bool pressing(const struct engine *engine, const struct command *command)
 	return command->slow || __atomic_load_n(&engine->quiet, __ATOMIC_SEQ_CST);
 }
 
+/* Moments know where they are recorded before anybody can wait for them. */
+static void place_moments(struct queue *queue, const struct command *command)
+{
+	const struct graph_run *run = command->payload;
+	struct moment *moment = command->payload;
+	if (command->kind == COMMAND_RECORD) {
+		moment->queue = queue;
+		moment->work = command->work;
+	}
+	if (command->kind != COMMAND_GRAPH)
+		return;
+	for (unsigned i = 0; i < run->program->count; i++) {
+		const struct command *inner = &run->program->command[i];
+		if (inner->kind != COMMAND_RECORD)
+			continue;
+		moment = run->moment[inner->nanoseconds];
+		moment->queue = queue;
+		moment->work = command->work;
+	}
+}
+
 static CUresult prepare(struct queue *queue, const struct command *command)
 {
 	CUresult result = CUDA_SUCCESS;
@@ -175,18 +196,15 @@ CUresult queue_submit(struct queue *queue, struct command command)
 		command_drop(&command);
 		return result;
 	}
+	uint64_t room = command.kind == COMMAND_MARK ? QUEUE_RING : QUEUE_DEPTH;
 	for (;;) {
 		pthread_mutex_lock(&queue->lock);
 		uint64_t tail = queue->tail;
-		if (SIM_LIKELY(tail - queue_head(queue) < QUEUE_DEPTH)) {
+		if (SIM_LIKELY(tail - queue_head(queue) < room)) {
 			command.order = __atomic_fetch_add(&queue->context->order, 1, __ATOMIC_RELAXED);
 			command.stamp = clock_now();
 			command.work = queue->work += command.nanoseconds;
-			if (command.kind == COMMAND_RECORD) {
-				struct moment *moment = command.payload;
-				moment->queue = queue;
-				moment->work = command.work;
-			}
+			place_moments(queue, &command);
 			*queue_command(queue, tail) = command;
 			/* Before the question whether the engine is quiet: who finds
 			 * it quiet says so first and then looks at the tails again. */
@@ -195,6 +213,8 @@ CUresult queue_submit(struct queue *queue, struct command command)
 			break;
 		}
 		pthread_mutex_unlock(&queue->lock);
+		if (command.kind == COMMAND_MARK)
+			return CUDA_ERROR_OUT_OF_MEMORY;
 		queue_wait_room(queue);
 	}
 	if (pressing(queue->engine, &command))

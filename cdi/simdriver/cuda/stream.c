@@ -71,6 +71,7 @@ void engine_context_close(struct CUctx_st *context)
 	owner->closing = true;
 	timeline_leave();
 	engine_context_wait(context);
+	graph_memory_close(context);
 	timeline_enter();
 	/* The legacy stream last: the others' order refers to it. */
 	for (struct CUstream_st *stream = owner->streams, *next; stream; stream = next) {
@@ -113,7 +114,7 @@ static void wait_for_queues(struct engine_context *owner)
 	for (;;) {
 		uint64_t position;
 		timeline_enter();
-		timeline_look(true);
+		timeline_look();
 		struct queue *queue = unfinished(owner, order, &position);
 		timeline_leave();
 		if (!queue)

@@ -5,7 +5,6 @@
 #ifndef TRANCHE_SIM_STREAM_H
 #define TRANCHE_SIM_STREAM_H
 
-#include "capture.h"
 #include "timeline.h"
 
 #define PRIORITY_LEAST 0
@@ -40,6 +39,9 @@ static inline struct engine_context *engine_context(const struct CUctx_st *conte
 {
 	return context->engine;
 }
+
+/* The context ends: what graphs have allocated in it goes. */
+void graph_memory_close(struct CUctx_st *context);
 
 struct CUstream_st *legacy_stream(const struct CUctx_st *context);
 

@@ -94,28 +94,3 @@ CUresult cuStreamAddCallback_ptsz(CUstream hStream, CUstreamCallback callback, v
 {
 	return add_callback(hStream, PER_THREAD, callback, userData, flags);
 }
-
-/* ---- functions of the memory half -------------------------------------------------------------- */
-
-struct call_job {
-	struct job job;
-	void (*function)(void *);
-	void *argument;
-};
-
-static void run_call(struct job *job)
-{
-	const struct call_job *call = (const struct call_job *)job;
-	call->function(call->argument);
-}
-
-CUresult engine_enqueue(struct CUstream_st *stream, void (*function)(void *), void *argument)
-{
-	struct call_job *call = calloc(1, sizeof(*call));
-	if (!call)
-		return CUDA_ERROR_OUT_OF_MEMORY;
-	call->job = (struct job){.hand = HAND_CALL, .run = run_call, .drop = drop};
-	call->function = function;
-	call->argument = argument;
-	return submit_job(stream, &call->job);
-}

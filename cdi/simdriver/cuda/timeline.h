@@ -23,10 +23,12 @@
 
 #include <time.h>
 
-#include "engine.h"
+#include "capture.h"
 #include "turns.h"
 
 #define QUEUE_DEPTH 1024u
+/* Waiting for marks must not block, so there is room for that beyond the depth. */
+#define QUEUE_RING (2 * QUEUE_DEPTH)
 #define NEVER TURNS_NEVER
 
 static inline uint64_t clock_now(void)
@@ -67,7 +69,6 @@ enum hand {
 	HAND_NONE, /* whoever looks, with the lock: only for what takes microseconds */
 	HAND_COPY,
 	HAND_HOST,
-	HAND_CALL, /* of the memory half: whoever looks, without the lock */
 };
 
 /* Something that has to be done when its turn in the queue comes. In a graph it is done
@@ -200,11 +201,10 @@ struct CUstream_st {
 	struct sim_handle handle;
 	struct CUctx_st *context;
 	struct queue *queue;
-	struct capture *capture;    /* atomic; capture.h */
 	struct CUstream_st *next;   /* of the context */
+	struct capture *capture;    /* atomic, changed under graph_lock */
 	struct CUstream_st *joined; /* of the capture */
-	struct CUgraphNode_st **tips; /* of the capture in this stream: what the next node depends on */
-	size_t tip_count;
+	struct tips tips;           /* in the capture */
 	unsigned flags;
 	bool special; /* a default stream */
 	CUlaunchAttributeValue attribute[2]; /* access policy window, synchronisation policy */
@@ -234,7 +234,7 @@ static inline uint64_t queue_head(const struct queue *queue)
 
 static inline struct command *queue_command(const struct queue *queue, uint64_t position)
 {
-	return &queue->ring[position % QUEUE_DEPTH];
+	return &queue->ring[position % QUEUE_RING];
 }
 
 /* Under the lock. NULL: no memory. */
@@ -257,9 +257,8 @@ struct engine *engine_of(struct sim_device *device);
 bool timeline_advance(uint64_t now);
 /* When the engine's worker has to look: hard, or some 100 microseconds after soft. Under the lock. */
 void timeline_plan(struct engine *engine, uint64_t now, uint64_t *hard, uint64_t *soft);
-/* Advances, sees that the workers will look in time, carries out calls of the memory half
- * if allowed (the lock is left meanwhile), wakes who waits for changes. Under the lock. */
-void timeline_look(bool calls);
+/* Advances, sees that the workers will look in time, wakes who waits for changes. Under the lock. */
+void timeline_look(void);
 /* Looks after something was submitted. Without the lock. */
 void engine_kick(void);
 /* Sees that the engine has its worker. Without the lock. */
@@ -269,11 +268,10 @@ CUresult engine_ready(struct engine *engine);
 CUresult hands_ready(enum hand hand);
 /* Has the job that is current in the queue carried out. Under the lock. */
 void hands_start(struct queue *queue, enum hand hand);
-/* Whether calls of the memory half wait for somebody to carry them out. Under the lock. */
-bool hands_calls_due(void);
-/* Carries out calls of the memory half that are due; the lock is left meanwhile. Returns whether there were any. */
-bool hands_calls(void);
+/* The command that is to be done next, inside a graph if need be; NULL: the queue is empty. */
 struct command *queue_current(const struct queue *queue);
+/* The moment that the current command, a RECORD or WAIT, is about. NULL: none to wait for. */
+struct moment *queue_moment(const struct queue *queue, const struct command *command);
 CUresult start_thread(void *(*run)(void *), void *argument);
 
 /* ---- waiting: without the lock ----------------------------------------------- */
