@@ -5,6 +5,7 @@
 package e2e
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -78,7 +79,7 @@ func TestTheArbiterIsKilledAndReplacedWhilePodsRun(t *testing.T) {
 				return late.tell(t, "init")["result"] == cudaSuccess && late.tell(t, "context 0")["result"] == cudaSuccess
 			}, patience, tick, "an arbiter is there again")
 			require.LessOrEqual(t, number(t, late.tell(t, "info")["free"]), uint64(4*gib-2*gib-256*mib))
-			got := late.fill(t, "alloc", 64*mib)
+			got := late.fill(t, "alloc", block)
 			require.Less(t, got, uint64(2*gib))
 			require.Equal(t, cudaOutOfMemory, old.tell(t, "take alloc %d", 256*mib)["result"])
 			require.NoError(t, late.stdin.Close())
@@ -102,7 +103,7 @@ func TestAPodWaitsForTheArbiterAndIsToldSo(t *testing.T) {
 		require.NoError(t, err)
 	}
 	patch(`"x"`)
-	t.Cleanup(func() { require.NoError(t, kube.WaitForDriver(t.Context())) })
+	t.Cleanup(func() { require.NoError(t, kube.WaitForDriver(context.Background())) })
 	require.Eventually(t, func() bool { return len(processesOf(t, kube.Arbiter)) == 0 }, patience, tick, "the arbiter is away")
 
 	n.clientPod(t, "after", kube.Request("gpu", "share.tranche.dev", 1, kube.Share("30", "4Gi")))

@@ -33,7 +33,7 @@ const (
 	// Results of the CUDA driver API.
 	cudaSuccess, cudaOutOfMemory = "0", "2"
 	// sampleEvery is how often the truth of a card is looked at.
-	sampleEvery = 2 * time.Millisecond
+	sampleEvery = time.Millisecond
 )
 
 // clientPod makes a pod with programs that use a card, whose only container has a
@@ -49,7 +49,7 @@ func (n team) clientPod(t *testing.T, name string, requests ...resourceapi.Devic
 // fields of a line "word name=value name=value".
 func fields(line string) map[string]string {
 	all := map[string]string{}
-	for _, word := range strings.Fields(line) {
+	for word := range strings.FieldsSeq(line) {
 		name, value, _ := strings.Cut(word, "=")
 		all[name] = value
 	}
@@ -117,17 +117,24 @@ func (n team) start(t *testing.T, pod, container string, command ...string) *pro
 	return p
 }
 
-// next is the next line of the program.
-func (p *program) next(t *testing.T) string {
+// line is the next line of the program; false where it has ended.
+func (p *program) line(t *testing.T) (string, bool) {
 	t.Helper()
 	select {
 	case line, ok := <-p.lines:
-		require.True(t, ok, "%s has ended: %s", p.name, p.complaint())
-		return line
+		return line, ok
 	case <-time.After(patience):
 		require.FailNow(t, "a program says nothing", "%s: %s", p.name, p.complaint())
-		return ""
+		return "", false
 	}
+}
+
+// next is the next line of a program that goes on.
+func (p *program) next(t *testing.T) string {
+	t.Helper()
+	line, ok := p.line(t)
+	require.True(t, ok, "%s has ended: %s", p.name, p.complaint())
+	return line
 }
 
 // tell says a line to the program tenant, and gives what it answers.
@@ -212,37 +219,59 @@ func truth(t *testing.T, device string) simcard.Truth {
 	return now
 }
 
+// tenants tells whose a process is: that of the pod, among those given, in whose
+// cgroup it runs. The kernel keeps those: nothing that the sharing runtime says
+// counts.
+func tenants(pods map[types.UID]uint64) func(pid int) types.UID {
+	known := map[int]types.UID{}
+	return func(pid int) types.UID {
+		uid, ok := known[pid]
+		if ok {
+			return uid
+		}
+		cgroup, err := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", pid))
+		if err != nil {
+			return "" // it has just ended
+		}
+		for pod := range pods {
+			if strings.Contains(string(cgroup), string(pod)) {
+				uid = pod
+			}
+		}
+		known[pid] = uid
+		return uid
+	}
+}
+
+// heldBy is what the processes of each pod hold of a card now.
+func heldBy(t *testing.T, device string, pods map[types.UID]uint64) map[types.UID]uint64 {
+	t.Helper()
+	held, of := map[types.UID]uint64{}, tenants(pods)
+	for _, s := range truth(t, device).Slots {
+		if s.Alive {
+			held[of(s.PID)] += s.Total()
+		}
+	}
+	return held
+}
+
 // watchTruth samples the truth of a card until the test ends, and fails it if the
-// processes of a pod ever held more than the pod may. Processes are told by their
-// cgroups, which the kernel keeps: nothing that the sharing runtime says counts.
+// processes of a pod ever held more than the pod may.
 func watchTruth(t *testing.T, device string, limits map[types.UID]uint64) {
 	t.Helper()
 	card, err := simcard.Open(cardPath(t, device))
 	require.NoError(t, err)
-	known := map[int]types.UID{}
-	limit := func(s simcard.Slot) (string, uint64) {
-		uid, ok := known[s.PID]
-		if !ok {
-			cgroup, err := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", s.PID))
-			if err != nil {
-				return "", 0 // it has just ended
-			}
-			for pod := range limits {
-				if strings.Contains(string(cgroup), string(pod)) {
-					uid = pod
-				}
-			}
-			known[s.PID] = uid
-		}
-		return string(uid), limits[uid]
-	}
+	of := tenants(limits)
 	ctx, stop := context.WithCancel(context.Background())
 	var report simcard.Report
 	var failure error
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		report, failure = card.Watch(ctx, sampleEvery, limit)
+		report, failure = card.Watch(ctx, sampleEvery, func(s simcard.Slot) (string, uint64) {
+			pod := of(s.PID)
+			return string(pod), limits[pod]
+		})
 	}()
 	t.Cleanup(func() {
 		stop()

@@ -19,9 +19,15 @@ import (
 	"github.com/tranche-dra/tranche/tests/kube"
 )
 
-// overhead in bytes is more than a program of these tests takes besides what it
-// asks for: a context, a module, and what does not fill a whole block.
-const overhead = 512 * mib
+const (
+	// block is what programs take at once.
+	block = 64 * mib
+	// overhead is more than a program of these tests takes besides what it asks
+	// for: a context, a module, and what does not fill a whole block.
+	overhead = 512 * mib
+	// slack is more than is left of a full share, which has no room for a block.
+	slack = 3 * block
+)
 
 // fills are all ways to take memory that the program fill knows.
 func fills() []string {
@@ -40,17 +46,51 @@ func filled(t *testing.T, out string) (total, taken uint64) {
 	return number(t, full[0][1]), number(t, full[0][3])
 }
 
+// filler is the program fill, which stops wherever it says "quiet".
+func (n team) filler(t *testing.T, pod, kind string) *program {
+	t.Helper()
+	return n.start(t, pod, "main", "env", "TRANCHE_TEST_BARRIERS=1", "fill", kind, fmt.Sprint(block/mib))
+}
+
+// until lets the program go on to the stop with that name, and gives what it said
+// on the way. The empty name is its end.
+func (p *program) until(t *testing.T, stop string) string {
+	t.Helper()
+	var said strings.Builder
+	for {
+		line, ok := p.line(t)
+		if !ok {
+			require.Empty(t, stop, "%s has ended: %s%s", p.name, said.String(), p.complaint())
+			require.Empty(t, p.complaint(), "%s", p.name)
+			return said.String()
+		}
+		fmt.Fprintln(&said, line)
+		if name, quiet := strings.CutPrefix(line, "quiet "); quiet && name == stop {
+			return said.String()
+		} else if quiet {
+			p.goOn(t)
+		}
+	}
+}
+
+func (p *program) goOn(t *testing.T) {
+	t.Helper()
+	_, err := fmt.Fprintln(p.stdin)
+	require.NoError(t, err, "%s: %s", p.name, p.complaint())
+}
+
 func TestEachPodSeesItsOwnMemoryAndIsRefusedAtItsLimitOnEveryPath(t *testing.T) {
 	n := newTeam(t, "limits")
 	sizes := map[string]uint64{"small": 4 * gib, "large": 8 * gib}
 	limits := map[types.UID]uint64{}
+	uids := map[string]types.UID{}
 	for name, bytes := range sizes {
 		pod := n.clientPod(t, name, kube.Request("gpu", "share.tranche.dev", 1, kube.Share("30", fmt.Sprint(bytes))))
-		limits[pod.UID] = bytes
+		limits[pod.UID], uids[name] = bytes, pod.UID
 		n.ready(t, name)
 	}
-	require.Equal(t, n.card(t, "small"), n.card(t, "large"), "they share a card")
-	watchTruth(t, n.card(t, "small"), limits)
+	card := n.card(t, "small")
+	require.Equal(t, card, n.card(t, "large"), "they share a card")
 
 	for name, bytes := range sizes {
 		smi := n.inside(t, name, "main", "tranche-smi")
@@ -59,22 +99,25 @@ func TestEachPodSeesItsOwnMemoryAndIsRefusedAtItsLimitOnEveryPath(t *testing.T) 
 	}
 	for _, kind := range fills() {
 		t.Run(kind, func(t *testing.T) {
-			var wait sync.WaitGroup
-			said := map[string]*string{}
+			watchTruth(t, card, limits)
+			programs, said := map[string]*program{}, map[string]string{}
 			for name := range sizes {
-				said[name] = new(string)
-				wait.Go(func() {
-					var err error
-					if *said[name], err = kube.Kubectl(t.Context(), "-n", n.name, "exec", name, "--", "fill", kind, "64"); err != nil {
-						*said[name] = err.Error()
-					}
-				})
+				programs[name] = n.filler(t, name, kind)
 			}
-			wait.Wait()
+			for name := range sizes {
+				said[name] = programs[name].until(t, "full")
+			}
+			// Both are full now, and stay so until they are told to go on.
+			held := heldBy(t, card, limits)
 			for name, limit := range sizes {
-				total, taken := filled(t, *said[name])
+				require.LessOrEqual(t, held[uids[name]], limit, "%s: the card's truth", name)
+				require.Greater(t, held[uids[name]]+slack, limit, "%s gets what it was promised", name)
+			}
+			for name, limit := range sizes {
+				programs[name].goOn(t)
+				total, taken := filled(t, said[name]+programs[name].until(t, ""))
 				require.Equal(t, limit, total, "%s: cuMemGetInfo", name)
-				require.Greater(t, taken+overhead, limit, "%s gets what it was promised", name)
+				require.Positive(t, taken, name)
 			}
 		})
 	}
@@ -99,12 +142,12 @@ func TestContainersOfAPodShareOneLimit(t *testing.T) {
 	require.Equal(t, fmt.Sprint(4*gib), info["total"])
 	require.LessOrEqual(t, number(t, info["free"]), uint64(2*gib), "what one container holds the other has not")
 
-	got := other.fill(t, "alloc", 64*mib)
+	got := other.fill(t, "alloc", block)
 	require.Less(t, got, uint64(2*gib))
 	require.Greater(t, got+2*overhead, uint64(2*gib))
-	require.Equal(t, cudaOutOfMemory, first.tell(t, "take vmm %d", 64*mib)["result"], "the limit is the same for both")
+	require.Equal(t, cudaOutOfMemory, first.tell(t, "take vmm %d", block)["result"], "the limit is the same for both")
 	require.Equal(t, cudaSuccess, other.tell(t, "drop")["result"])
-	require.Equal(t, cudaSuccess, first.tell(t, "take vmm %d", 64*mib)["result"], "what one gives back the other can have")
+	require.Equal(t, cudaSuccess, first.tell(t, "take vmm %d", block)["result"], "what one gives back the other can have")
 }
 
 func TestAShareOfEachOfTwoCards(t *testing.T) {
@@ -124,7 +167,7 @@ func TestAWholeCardIsAllThere(t *testing.T) {
 	n := newTeam(t, "whole-memory")
 	n.clientPod(t, "p", kube.Request("gpu", "card.tranche.dev", 1, nil))
 	n.ready(t, "p")
-	total, taken := filled(t, n.inside(t, "p", "main", "fill alloc 256"))
+	total, taken := filled(t, n.inside(t, "p", "main", "fill alloc 64"))
 	require.EqualValues(t, 24*gib, total)
 	require.Greater(t, taken+overhead, uint64(24*gib))
 }
@@ -152,7 +195,7 @@ func TestMemoryOfKilledProcessesComesBackAndOthersDoNotNotice(t *testing.T) {
 	var longest time.Duration
 	for _, kind := range []string{"alloc", "vmm", "async", "graph", "managed"} {
 		dies := n.tenant(t, "victim", "main", 0)
-		dies.fill(t, kind, 64*mib)
+		dies.fill(t, kind, block)
 		pid := dies.pid(t, card)
 		require.Equal(t, cudaOutOfMemory, stays.tell(t, "take alloc %d", 128*mib)["result"])
 		require.NoError(t, syscall.Kill(pid, syscall.SIGKILL))
