@@ -52,7 +52,8 @@ const (
 	limits = `What was shown is placing, and memory that cannot be exceeded. Compute is placed and told, but nothing
 stops a process from using more of it yet: README.md, "What is enforced, and what is not".`
 	// contextsCost explains why nobody gets all of it.
-	contextsCost = `The rest is what CUDA itself takes for a context, which counts as it does on a card of one's own.`
+	contextsCost = `The rest is what CUDA itself takes for a context, which counts as it does on a card of one's own, and less than
+another block of 64 MiB.`
 	// ledgers explains a column that nobody can guess.
 	ledgers = `Amounts are free/total. CORES is percent of a card's compute; OFFLINE is a second ledger of it, for batch work
 that runs while online work on the card idles.`
