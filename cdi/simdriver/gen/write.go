@@ -37,24 +37,24 @@ func stubs(exported []string) []byte {
 	var b bytes.Buffer
 	b.WriteString(head + `
 /* Prototypes play no part: a stub looks at none of its parameters. So cuda.h is not
- * included. */
+ * included. Each has an address of its own: programs tell functions apart by it. */
 #include <stdint.h>
 
 int sim_not_modelled(void);
 
-static int stub(void)
-{
-	return sim_not_modelled();
-}
-
-#define STUB(name) int name(void) __attribute__((weak, alias("stub")))
+#define STUB(name)                             \
+	int name(void);                        \
+	__attribute__((weak)) int name(void)   \
+	{                                      \
+		return sim_not_modelled();     \
+	}
 
 `)
 	for _, symbol := range exported {
 		if size, ok := data[symbol]; ok {
 			fmt.Fprintf(&b, "uint32_t %s[%d];\n", symbol, size/4)
 		} else {
-			fmt.Fprintf(&b, "STUB(%s);\n", symbol)
+			fmt.Fprintf(&b, "STUB(%s)\n", symbol)
 		}
 	}
 	return b.Bytes()
