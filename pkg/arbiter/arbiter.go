@@ -43,6 +43,9 @@ type Config struct {
 	// Rescan is how often all shares are looked at, whatever was noticed.
 	Rescan   time.Duration
 	Watchdog Watchdog
+
+	// findLedger is another way to find the ledger of a process, in tests.
+	findLedger func(pid int, ledger fileID) (fd int, err error)
 }
 
 // Dependencies of an Arbiter. All are required.
@@ -92,6 +95,9 @@ const bootIDFile = "/proc/sys/kernel/random/boot_id"
 
 // New makes an Arbiter. It does no I/O.
 func New(config Config, d Dependencies) *Arbiter {
+	if config.findLedger == nil {
+		config.findLedger = ledgerOf
+	}
 	return &Arbiter{
 		config: config, cards: d.Cards, simulated: d.SimulatedCards, events: d.Events, recorder: d.Recorder,
 		shares: map[share.Key]*served{}, hosted: map[card.UUID]*hostedCard{}, told: map[share.Key]string{},

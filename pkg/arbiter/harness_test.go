@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"k8s.io/klog/v2"
 	"k8s.io/klog/v2/ktesting"
 
 	"github.com/tranche-dra/tranche/cdi"
@@ -131,6 +132,7 @@ type node struct {
 	events      *told
 	dirs        cdi.Dirs
 	configure   func(*arbiter.Config)
+	denied      bool
 }
 
 func newNode(t *testing.T) *node {
@@ -141,6 +143,16 @@ func newNode(t *testing.T) *node {
 	require.NoError(t, os.MkdirAll(n.shares, 0o750))
 	return n
 }
+
+// watch lets the watchdog look often, without any grace.
+func (n *node) watch(action arbiter.Action) {
+	n.configure = func(c *arbiter.Config) {
+		c.Watchdog = arbiter.Watchdog{Interval: time.Millisecond, Action: action, Tolerance: 64 * mib}
+	}
+}
+
+// deny takes the right to look into processes away.
+func (n *node) deny() { n.denied = true }
 
 // running is an arbiter that runs.
 type running struct {
@@ -156,9 +168,12 @@ func (n *node) start(t *testing.T) *running {
 	if n.configure != nil {
 		n.configure(&config)
 	}
+	if n.denied {
+		arbiter.DenyRecovery(&config)
+	}
 	a := arbiter.New(config, arbiter.Dependencies{Cards: n.usage, SimulatedCards: n.usage, Events: n.events, Recorder: nop{}})
-	_, ctx := ktesting.NewTestContext(t)
-	ctx, cancel := context.WithCancel(ctx)
+	logger := ktesting.NewLogger(t, ktesting.NewConfig(ktesting.Verbosity(2)))
+	ctx, cancel := context.WithCancel(klog.NewContext(context.WithoutCancel(t.Context()), logger))
 	done := make(chan error, 1)
 	go func() { done <- a.Run(ctx) }()
 	stop := sync.OnceFunc(func() {
@@ -229,6 +244,22 @@ func connect(t *testing.T, dir string, hello wire.Hello) *wireclient.Client {
 	return c
 }
 
+// refused is why a client gets nothing.
+func refused(t *testing.T, dir string, hello wire.Hello, files ...*os.File) *wireclient.Refused {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patient)
+	defer cancel()
+	_, err := wireclient.Connect(ctx, dir, hello, files...)
+	var refusal *wireclient.Refused
+	require.ErrorAs(t, err, &refusal)
+	return refusal
+}
+
+func refusedProcess(t *testing.T, dir string) *wireclient.Refused {
+	t.Helper()
+	return refused(t, dir, wireclient.Hello(wire.RoleProcess))
+}
+
 func eventually(t *testing.T, condition func() bool, what string, args ...any) {
 	t.Helper()
 	require.Eventually(t, condition, patient, time.Millisecond, append([]any{what}, args...)...)
@@ -247,8 +278,15 @@ func startHelper(t *testing.T) *helper {
 	t.Helper()
 	program, err := os.Executable()
 	require.NoError(t, err)
-	h := &helper{Cmd: exec.CommandContext(t.Context(), program, helperArgument)}
+	return startCommand(t, exec.CommandContext(t.Context(), program, helperArgument))
+}
+
+// startCommand starts what becomes a helper.
+func startCommand(t *testing.T, command *exec.Cmd) *helper {
+	t.Helper()
+	h := &helper{Cmd: command}
 	h.Stderr = os.Stderr
+	var err error
 	h.in, err = h.StdinPipe()
 	require.NoError(t, err)
 	out, err := h.StdoutPipe()

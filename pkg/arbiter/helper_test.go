@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/tranche-dra/tranche/pkg/wire"
 	"github.com/tranche-dra/tranche/tests/wireclient"
 )
 
@@ -43,10 +44,18 @@ func obey(c *wireclient.Client, verb string, words []string) (*wireclient.Client
 		return attached, said(attached, err)
 	case "again":
 		attached, err := c.Again(ctx, words[0])
-		if err == nil && attached.Welcome.Status != 0 {
+		if err == nil && attached.Welcome.Status == wire.Moved {
 			attached.Slot().Committed.Store(c.Slot().Committed.Load())
 		}
 		return attached, said(attached, err)
+	case "forge": // comes back with a ledger of its own making
+		forged, err := forge(c)
+		if err == nil {
+			hello := wireclient.Hello(wire.RoleAgain)
+			hello.Slot, hello.Nonce = c.Welcome.Slot, c.Welcome.Nonce
+			c, err = wireclient.Connect(ctx, words[0], hello, forged)
+		}
+		return c, said(c, err)
 	case "take":
 		return c, strconv.FormatBool(c.Take(amount))
 	case "charge":
@@ -64,6 +73,11 @@ func obey(c *wireclient.Client, verb string, words []string) (*wireclient.Client
 		return c, fmt.Sprint(err)
 	case "close":
 		return c, closeAll()
+	case "unmap": // forgets the ledger, but not its descriptor
+		_ = unix.Munmap(unsafe.Slice((*byte)(unsafe.Pointer(c.Ledger)), wire.LedgerSize))
+		return c, "unmapped"
+	case "fork": // a child that has everything, and executes nothing
+		return c, fork()
 	case "scribble":
 		scribble(unsafe.Slice((*byte)(unsafe.Pointer(c.Ledger)), unsafe.Sizeof(*c.Ledger)))
 		return c, "scribbled"
@@ -81,8 +95,43 @@ func said(c *wireclient.Client, err error) string {
 	return fmt.Sprintf("slot %d %s", c.Welcome.Slot, c.Welcome.Status)
 }
 
-// closeAll closes all descriptors but the standard ones, as daemons do.
-func closeAll() string { return fmt.Sprint(unix.CloseRange(3, 1<<20, 0)) }
+// closeAll closes all descriptors but the standard ones, as daemons do, and
+// those that the Go runtime cannot do without.
+func closeAll() string {
+	entries, err := os.ReadDir("/proc/self/fd")
+	for _, e := range entries {
+		fd, _ := strconv.Atoi(e.Name())
+		if link, _ := os.Readlink("/proc/self/fd/" + e.Name()); fd > 2 && !strings.HasPrefix(link, "anon_inode:[event") {
+			_ = unix.Close(fd)
+		}
+	}
+	return fmt.Sprint(err)
+}
+
+// fork makes a child that has all descriptors and waits for its own end.
+func fork() string {
+	child, _, errno := syscall.RawSyscall6(syscall.SYS_CLONE, uintptr(syscall.SIGCHLD), 0, 0, 0, 0, 0)
+	if errno == 0 && child == 0 {
+		for { // no Go code may run here
+			syscall.RawSyscall(syscall.SYS_PAUSE, 0, 0, 0)
+		}
+	}
+	return strconv.Itoa(int(child))
+}
+
+// forge makes a ledger that looks like the client's.
+func forge(c *wireclient.Client) (*os.File, error) {
+	fd, err := unix.MemfdCreate("tranche-ledger", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
+	if err != nil {
+		return nil, err
+	}
+	file := os.NewFile(uintptr(fd), "forged")
+	if _, err := file.Write(unsafe.Slice((*byte)(unsafe.Pointer(c.Ledger)), wire.LedgerSize)); err != nil {
+		return nil, err
+	}
+	_, err = unix.FcntlInt(file.Fd(), unix.F_ADD_SEALS, unix.F_SEAL_SHRINK|unix.F_SEAL_GROW|unix.F_SEAL_SEAL)
+	return file, err
+}
 
 func scribble(memory []byte) {
 	for i := range memory {

@@ -64,7 +64,7 @@ func (s *served) recover() error {
 		if a == nil {
 			continue
 		}
-		fd, err := ledgerOf(a.pid, s.roster.ledger())
+		fd, err := s.arbiter.config.findLedger(a.pid, s.roster.ledger())
 		if err == nil {
 			if err = s.adopt(fd); err == nil {
 				return nil

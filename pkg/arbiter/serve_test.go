@@ -29,38 +29,6 @@ func TestAProcessGetsItsPages(t *testing.T) {
 	require.Equal(t, wire.DemandMagic, c.Demand.Magic)
 }
 
-func TestAKilledProcessLeavesNothing(t *testing.T) {
-	t.Parallel()
-	n := newNode(t)
-	n.start(t)
-	dir := n.served(t, some("a", 4096))
-	c := attach(t, dir)
-	h := startHelper(t)
-	require.Equal(t, "slot 1 ok", h.ask(t, "attach", dir))
-	require.Equal(t, "true", h.ask(t, "take", 1024*mib))
-	require.EqualValues(t, 1024*mib, c.Charge())
-	h.end()
-	eventually(t, func() bool { return c.Charge() == 0 && c.Grant.SlotsUsed.Load() == 1 }, "the slot is cleared")
-	require.Zero(t, c.Ledger.Slot[1].Attached.Load())
-}
-
-func TestAMeasurementReplacesTheEstimate(t *testing.T) {
-	t.Parallel()
-	n := newNode(t)
-	n.start(t)
-	dir := n.served(t, some("a", 4096))
-	c := attach(t, dir)
-	require.True(t, c.Take(100*mib))
-	c.Slot().Reserve.Store(512 * mib)
-	n.usage.set(os.Getpid(), 440*mib)
-	reply, err := c.Measure(512 * mib)
-	require.NoError(t, err)
-	require.Equal(t, wire.Reply{Magic: wire.MessageMagic, ID: 1, Used: 440 * mib, Implicit: 340 * mib}, reply)
-	require.EqualValues(t, 340*mib, c.Slot().Implicit.Load())
-	require.Zero(t, c.Slot().Reserve.Load())
-	require.EqualValues(t, 340*mib, c.Grant.ContextEstimate.Load(), "what a context takes is known now")
-}
-
 func TestAShareThatEndsTakesItsSocketAlong(t *testing.T) {
 	t.Parallel()
 	n := newNode(t)

@@ -78,6 +78,7 @@ func (a *Arbiter) openShare(ctx context.Context, key share.Key, path string, doc
 	s.card.mu.Lock()
 	defer s.card.mu.Unlock()
 	s.card.shares[key] = s
+	s.card.estimateAnew()
 	s.remember()
 	return s, nil
 }

@@ -22,8 +22,8 @@ func (a *Arbiter) Uses() (shares []metrics.ShareUse, cards []metrics.CardUse) {
 		for _, s := range c.shares {
 			shares = append(shares, s.use())
 		}
-		if w := c.watched; len(c.shares) > 0 {
-			cards = append(cards, metrics.CardUse{Card: c.id, Readable: w.readable, Used: w.used, Unattributed: w.unattributed, Processes: w.processes})
+		if f := c.watched.figures; len(c.shares) > 0 && f.Card != "" {
+			cards = append(cards, f)
 		}
 		c.mu.Unlock()
 	}

@@ -130,7 +130,7 @@ func (a *Arbiter) look(ctx context.Context, w *watch, key share.Key) {
 	}
 	document, dir, err := readShare(path)
 	switch {
-	case errors.Is(err, fs.ErrNotExist):
+	case errors.Is(err, fs.ErrNotExist), errors.Is(err, unix.ENOTDIR):
 		a.end(ctx, key)
 	case err != nil:
 		a.misunderstood(ctx, key, path, err)

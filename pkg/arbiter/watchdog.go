@@ -9,6 +9,7 @@ import (
 
 	"k8s.io/klog/v2"
 
+	"github.com/tranche-dra/tranche/pkg/metrics"
 	"github.com/tranche-dra/tranche/pkg/share"
 	"github.com/tranche-dra/tranche/pkg/wire"
 )
@@ -256,24 +257,21 @@ type watched struct {
 	// containers of strangers, by PID.
 	containers map[int]container
 
-	readable     bool
-	used         uint64
-	unattributed uint64
-	processes    int
+	figures metrics.CardUse
 }
 
 // note keeps figures for the metrics.
 func (c *hostedCard) note(reading map[int]uint64, strangers []stranger, readable bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	w := &c.watched
-	w.readable, w.processes, w.used, w.unattributed = readable, len(reading), 0, 0
+	f := metrics.CardUse{Card: c.id, Readable: readable, Processes: len(reading)}
 	for _, bytes := range reading {
-		w.used = wire.Add(w.used, bytes)
+		f.Used = wire.Add(f.Used, bytes)
 	}
 	for _, s := range strangers {
 		if len(s.shares) == 0 {
-			w.unattributed = wire.Add(w.unattributed, s.bytes)
+			f.Unattributed = wire.Add(f.Unattributed, s.bytes)
 		}
 	}
+	c.watched.figures = f
 }
