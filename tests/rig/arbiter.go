@@ -17,6 +17,9 @@ import (
 // machines are slow and sanitizers slower; nothing is measured by it.
 const Patience = 60 * time.Second
 
+// errNever ends a wait at once.
+var errNever = errors.New("it will never be")
+
 // Until polls until it is so, or says what is not.
 func Until(what string, so func() (bool, error)) error {
 	deadline := time.Now().Add(Patience)
@@ -26,6 +29,9 @@ func Until(what string, so func() (bool, error)) error {
 		ok, err := so()
 		if ok && err == nil {
 			return nil
+		}
+		if errors.Is(err, errNever) {
+			return fmt.Errorf("wait for %s: %w", what, err)
 		}
 		if time.Now().After(deadline) {
 			return errors.Join(fmt.Errorf("wait for %s: not within %s", what, Patience), err)
@@ -82,7 +88,8 @@ func (r *Rig) StartArbiter() (*Arbiter, error) {
 		return nil, err
 	}
 	defer log.Close() //nolint:errcheck // the process has its own
-	a.cmd = exec.Command(program, "--kubernetes=false", "--metrics-address=", "--state-dir", r.stateDir(), "--run-dir", filepath.Join(r.Dir, "run"), "--v=2")
+	a.cmd = exec.Command(program, "--kubernetes=false", "--metrics-address=", "--state-dir", r.stateDir(), "--run-dir", filepath.Join(r.Dir, "run"),
+		"--metrics-address=", "--v=2")
 	a.cmd.Stdout, a.cmd.Stderr = log, log
 	if err := a.cmd.Start(); err != nil {
 		return nil, err
@@ -145,6 +152,9 @@ func (a *Arbiter) end() error {
 func (r *Rig) Served(shares ...Share) error {
 	for _, s := range shares {
 		if err := Until("the arbiter to serve "+string(s.Key), func() (bool, error) {
+			if !r.Arbiter().Running() {
+				return false, fmt.Errorf("%w: the arbiter has ended", errNever)
+			}
 			book, err := OpenLedger(s)
 			if err != nil {
 				return false, err

@@ -24,36 +24,37 @@ type Ledger struct {
 }
 
 // OpenLedger gets the pages of a share from the arbiter that serves it now.
-func OpenLedger(s Share) (l *Ledger, err error) {
-	// A path through the descriptor is short enough for a socket's address.
-	dir, err := os.Open(s.Dir)
-	if err != nil {
-		return nil, err
-	}
-	defer dir.Close() //nolint:errcheck // read only
+func OpenLedger(s Share) (*Ledger, error) {
 	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return nil, os.NewSyscallError("socket", err)
 	}
-	l = &Ledger{share: s, socket: fd}
-	defer func() {
-		if err != nil {
-			err = errors.Join(fmt.Errorf("look at the ledger of %s: %w", s.Key, err), l.Close())
-		}
-	}()
-	if err := unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Sec: 5}); err != nil {
-		return nil, err
+	l := &Ledger{share: s, socket: fd}
+	if err := l.ask(); err != nil {
+		return nil, errors.Join(fmt.Errorf("look at the ledger of %s: %w", s.Key, err), l.Close())
+	}
+	return l, nil
+}
+
+func (l *Ledger) ask() error {
+	// A path through the descriptor is short enough for a socket's address.
+	dir, err := os.Open(l.share.Dir)
+	if err != nil {
+		return err
+	}
+	defer dir.Close() //nolint:errcheck // read only
+	if err := unix.SetsockoptTimeval(l.socket, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Sec: 5}); err != nil {
+		return os.NewSyscallError("setsockopt", err)
 	}
 	address := &unix.SockaddrUnix{Name: fmt.Sprintf("/proc/self/fd/%d/%s", dir.Fd(), wire.SocketName)}
-	if err := unix.Connect(fd, address); err != nil {
-		return nil, os.NewSyscallError("connect", err)
+	if err := unix.Connect(l.socket, address); err != nil {
+		return os.NewSyscallError("connect", err)
 	}
 	hello := wire.Hello{Magic: wire.MessageMagic, Version: wire.ContractVersion, Role: wire.RoleObserver, NSPID: int32(os.Getpid())}
-	if _, err := unix.Write(fd, wire.Encode(hello)); err != nil {
-		return nil, os.NewSyscallError("write", err)
+	if _, err := unix.Write(l.socket, wire.Encode(hello)); err != nil {
+		return os.NewSyscallError("write", err)
 	}
-	err = l.receive()
-	return l, err
+	return l.receive()
 }
 
 func (l *Ledger) receive() error {

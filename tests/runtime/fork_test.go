@@ -51,15 +51,15 @@ func TestExecGivesBackWhatTheProgramHad(t *testing.T) {
 	p.gone(t)
 }
 
-// A program that closes all descriptors has not ended: it keeps what it has, and can
-// go on.
-func TestAProgramThatClosesAllDescriptorsGoesOn(t *testing.T) {
+// A program that closes descriptors which it has not opened has not ended: it keeps
+// what it has, and can go on.
+func TestAProgramThatClosesForeignDescriptorsGoesOn(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t, 512)
 	client := tenant(t, p.box, 0)
 	ask(t, client, "take alloc 33554432", success)
 	held := p.settled(t)
-	ask(t, client, "closefds", success)
+	require.NotZero(t, amount(t, ask(t, client, "closefds", success), "closed"))
 	require.Equal(t, held, p.settled(t))
 	ask(t, client, "take vmm 33554432", success)
 	require.Greater(t, p.settled(t), held)

@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -178,6 +179,18 @@ func ask(t *testing.T, p *rig.Program, line string, want int) rig.Line {
 	require.NoError(t, err)
 	require.Equal(t, strconv.Itoa(want), answer.Values["result"], "%s: %s: %s", line, answer.Text, p.Complaints())
 	return answer
+}
+
+// complains waits for a program's one line that says why there is no driver.
+func complains(t *testing.T, p *rig.Program) string {
+	t.Helper()
+	require.NoError(t, rig.Until("the program's line on stderr", func() (bool, error) {
+		return strings.HasSuffix(p.Complaints(), "\n"), nil
+	}))
+	said := p.Complaints()
+	require.Equal(t, 1, strings.Count(said, "\n"), said)
+	require.True(t, strings.HasPrefix(said, "tranche: "), said)
+	return said
 }
 
 // amount of a line.
