@@ -186,6 +186,10 @@ static CUresult prepare(struct queue *queue, const struct command *command)
 		result = engine_ready(queue->engine);
 	if (command->kind == COMMAND_JOB && result == CUDA_SUCCESS)
 		result = hands_ready(((struct job *)command->payload)->hand);
+	const struct graph_run *run = command->payload;
+	for (unsigned i = 0; command->kind == COMMAND_GRAPH && run->program->slow && result == CUDA_SUCCESS && i < run->program->count; i++)
+		if (run->program->command[i].kind == COMMAND_JOB)
+			result = hands_ready(((struct job *)run->program->command[i].payload)->hand);
 	return result;
 }
 
