@@ -4,6 +4,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -33,6 +34,9 @@ import (
 
 // nodeUIDInterval is how often the node's UID is compared with the token's.
 const nodeUIDInterval = 5 * time.Second
+
+// openLimit is how long the start waits for somebody who installs a runtime.
+const openLimit = 10 * time.Second
 
 // bootIDFile holds an ID that the kernel makes at every boot.
 const bootIDFile = "/proc/sys/kernel/random/boot_id"
@@ -67,12 +71,7 @@ func run(ctx context.Context, o *options, config *v1alpha1.NodeConfig, c clients
 	events := driver.NewClusterEvents(ctx, c.kubernetes, config.NodeName, c.nodeUID)
 	defer events.Close()
 	recorder := metrics.New(build(), *config.SlotsPerCard, heldShares{s.records})
-	installed := libraries.NewStore(config.RuntimeDir, config.RuntimeSource)
-	if digest, err := installed.Current(); err != nil {
-		logger.Error(err, "No claim can be prepared yet")
-	} else {
-		logger.Info("Found the sharing runtime", "digest", digest, "dir", config.RuntimeDir)
-	}
+	installed := openLibraries(ctx, config)
 	preparer := prepare.New(prepare.Config{
 		Node:  claims.Node{Driver: driver.Name, Pool: config.NodeName, DefaultPolicy: config.DefaultPolicy, Card: inventory.Card},
 		Slots: *config.SlotsPerCard, BootID: strings.TrimSpace(string(bootID)),
@@ -100,6 +99,25 @@ func run(ctx context.Context, o *options, config *v1alpha1.NodeConfig, c clients
 		logger.Error(err, "Cannot list cards yet")
 	}
 	return serve(ctx, c, config, node, healer, recorder)
+}
+
+// openLibraries finds this driver's own version of the sharing runtime. It is
+// installed where it is missing: the init container that does it runs once a pod,
+// and the state directory may be another one by now. Where that fails the driver
+// runs, and prepares nothing until somebody has seen to it.
+func openLibraries(ctx context.Context, config *v1alpha1.NodeConfig) *libraries.Store {
+	logger := klog.FromContext(ctx)
+	limited, cancel := context.WithTimeout(ctx, openLimit)
+	defer cancel()
+	installed := libraries.NewStore(config.RuntimeDir, config.RuntimeSource)
+	_, err := libraries.Install(limited, config.RuntimeSource, config.RuntimeDir)
+	digest, errCurrent := installed.Current()
+	if err := errors.Join(err, errCurrent); err != nil {
+		logger.Error(err, "No claim can be prepared yet")
+		return installed
+	}
+	logger.Info("Found the sharing runtime", "digest", digest, "dir", config.RuntimeDir)
+	return installed
 }
 
 // serve runs everything that runs; the first that fails ends the others.

@@ -53,7 +53,7 @@ func start(t *testing.T, args ...string) *process {
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, os.RemoveAll(root)) })
 	p := &process{root: root, metrics: freeAddress(t), health: freeAddress(t), api: newAPI()}
-	source, err := fixture.Libraries(t.Context(), t.TempDir(), root+"/runtime")
+	source, err := fixture.Libraries(t.Context(), t.TempDir(), t.TempDir()) // the process installs them for itself
 	require.NoError(t, err)
 	p.source = source
 	o, config, err := parse(t, "", nil, append([]string{

@@ -18,6 +18,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/tranche-dra/tranche/cdi"
+	"github.com/tranche-dra/tranche/pkg/checkpoint"
+	"github.com/tranche-dra/tranche/pkg/durable"
 	"github.com/tranche-dra/tranche/tests/kube"
 )
 
@@ -93,7 +96,7 @@ func TestTheArbiterIsKilledAndReplacedWhilePodsRun(t *testing.T) {
 	requireRounds(t, witness)
 }
 
-func TestAPodWaitsForTheArbiterAndIsToldSo(t *testing.T) {
+func TestAPodWaitsForTheArbiter(t *testing.T) {
 	n := newTeam(t, "no-arbiter")
 	n.clientPod(t, "before", kube.Request("gpu", "share.tranche.dev", 1, kube.Share("30", "4Gi")))
 	n.ready(t, "before")
@@ -107,21 +110,16 @@ func TestAPodWaitsForTheArbiterAndIsToldSo(t *testing.T) {
 	require.Eventually(t, func() bool { return len(processesOf(t, kube.Arbiter)) == 0 }, patience, tick, "the arbiter is away")
 
 	n.clientPod(t, "after", kube.Request("gpu", "share.tranche.dev", 1, kube.Share("30", "4Gi")))
-	var message string
-	require.Eventually(t, func() bool {
-		events, err := client.CoreV1().Events(n.name).List(t.Context(), metav1.ListOptions{FieldSelector: "reason=PrepareFailed"})
-		if err != nil || len(events.Items) == 0 {
-			return false
-		}
-		message = events.Items[0].Message
-		return true
-	}, patience, tick, "the claim's owner is told")
-	require.Contains(t, message, "the arbiter does not serve the share")
-	require.Contains(t, message, "arbiter.sock")
-	require.Contains(t, message, "see that tranche-arbiter runs on this node")
+	require.Eventually(t, func() bool { return len(inPhase(records(t), checkpoint.Preparing)) == 1 }, patience, tick, "its share is being made")
+	for uid := range inPhase(records(t), checkpoint.Preparing) {
+		require.NoFileExists(t, cdi.NewSpecs(os.Getenv("TRANCHE_CLUSTER_CDI_DIR"), durable.Files{}).Path(uid))
+	}
 	pod, err := client.CoreV1().Pods(n.name).Get(t.Context(), "after", metav1.GetOptions{})
 	require.NoError(t, err)
 	require.Equal(t, corev1.PodPending, pod.Status.Phase, "nothing of it runs without its limit")
+	out := n.inside(t, "before", "main", "echo init | tenant 2>&1")
+	require.Contains(t, out, "result=802 ", "a process that starts now gets CUDA_ERROR_SYSTEM_NOT_READY")
+	require.Regexp(t, `(?m)^tranche: .*arbiter`, out, "and a line that says why")
 
 	patch("null")
 	n.readyWithin(t, 2*patience, "after")
