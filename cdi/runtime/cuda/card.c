@@ -9,6 +9,7 @@
 static struct card cards[CARD_MAX];
 static size_t found;
 static struct lock finding;
+static uint32_t doubts; /* cards */
 static __thread unsigned inside;
 
 bool guard_enter(void)
@@ -344,6 +345,35 @@ static enum session_measured measure_shares(struct hold *hold, struct card *card
 	return worst;
 }
 
+/* What the process holds on the card besides what it asked for. */
+static uint64_t implicit_of(const struct card *card)
+{
+	uint64_t sum = 0;
+
+	for (size_t i = 0; i < card->shares; i++)
+		sum = plus(sum, __atomic_load_n(&session_slot(card->share[i])->implicit, __ATOMIC_RELAXED));
+	return sum;
+}
+
+static void begin_doubt(struct card *card)
+{
+	if (__atomic_exchange_n(&card->doubtful, 1, __ATOMIC_ACQ_REL))
+		return;
+	__atomic_store_n(&card->doubt_base, implicit_of(card), __ATOMIC_RELAXED);
+	__atomic_add_fetch(&doubts, 1, __ATOMIC_RELAXED);
+}
+
+static void end_doubt(struct card *card)
+{
+	if (__atomic_exchange_n(&card->doubtful, 0, __ATOMIC_ACQ_REL))
+		__atomic_sub_fetch(&doubts, 1, __ATOMIC_RELAXED);
+}
+
+bool cards_in_doubt(void)
+{
+	return __atomic_load_n(&doubts, __ATOMIC_RELAXED) != 0;
+}
+
 enum session_measured hold_measure(struct hold *hold, struct card *card, bool everybody)
 {
 	/* Who lent its room first, so that what was found is counted there. */
@@ -352,11 +382,28 @@ enum session_measured hold_measure(struct hold *hold, struct card *card, bool ev
 
 	if (hold)
 		hold_drop(hold);
+	__atomic_store_n(&card->measured_at, now_ns(), __ATOMIC_RELAXED);
+	if (__atomic_load_n(&card->doubtful, __ATOMIC_RELAXED) && implicit_of(card) <= __atomic_load_n(&card->doubt_base, __ATOMIC_RELAXED))
+		end_doubt(card);
 	return lent > others ? lent : others;
+}
+
+bool card_look_again(struct card *card, uint64_t interval)
+{
+	uint64_t before;
+
+	if (!__atomic_load_n(&card->doubtful, __ATOMIC_RELAXED) ||
+	    now_ns() - __atomic_load_n(&card->measured_at, __ATOMIC_RELAXED) < interval)
+		return false;
+	before = implicit_of(card);
+	hold_measure(NULL, card, false);
+	return implicit_of(card) < before;
 }
 
 void hold_doubt(struct hold *hold)
 {
+	if (hold->bytes != 0)
+		begin_doubt(hold->card);
 	for (size_t i = 0; hold->bytes != 0 && i < hold->card->shares; i++)
 		if (part_of(hold, i) != 0)
 			ledger_doubt(hold->card->share[i], part_of(hold, i));

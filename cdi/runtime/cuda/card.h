@@ -27,6 +27,12 @@ struct card {
 	uint32_t primary_refs;     /* retained and not released */
 	uint32_t primary_starting; /* calls that are making the primary context */
 	uint32_t contexts;         /* made, not destroyed */
+
+	/* While memory is in doubt that the driver no longer holds for this process: what was
+	 * measured before, besides. */
+	uint32_t doubtful;
+	uint64_t doubt_base;
+	uint64_t measured_at;
 };
 
 /* Bytes taken from the shares of a card. */
@@ -89,7 +95,13 @@ void hold_merge(struct hold *hold, struct hold *other);
 void hold_unreserve(struct hold *hold);
 /* Measures the card, and settles the hold, which is an estimate. */
 enum session_measured hold_measure(struct hold *hold, struct card *card, bool everybody);
-/* Turns a committed hold into an estimate. Needs card_begin. */
+/* Measures a card once more that is in doubt, unless that was done less than interval ns
+ * ago. True: less is held now. */
+bool card_look_again(struct card *card, uint64_t interval);
+/* Whether any card is in doubt; one load. */
+bool cards_in_doubt(void);
+/* Turns a committed hold into an estimate, which may prove to be nothing, now or
+ * later. Needs card_begin. */
 void hold_doubt(struct hold *hold);
 /* Forgets a hold that is settled. */
 void hold_drop(struct hold *hold);

@@ -11,13 +11,14 @@ static uint64_t least(uint64_t a, uint64_t b)
 }
 
 /* Narrows what the driver says of the card down to the shares. */
-static void narrow(const struct card *card, uint64_t *free, uint64_t *total)
+static void narrow(struct card *card, uint64_t *free, uint64_t *total)
 {
 	uint64_t limit = card_limit(card);
 	uint64_t charge;
 
 	if (limit == TRANCHE_NO_LIMIT)
 		return;
+	card_look_again(card, 0);
 	charge = card_charge(card);
 	*total = least(*total, limit);
 	*free = least(*free, charge < *total ? *total - charge : 0);

@@ -11,8 +11,8 @@ static struct reservoir *all;
 static struct lock lock;
 /* Reservoirs that are charged with something: synchronisation may let them shrink. */
 static uint64_t charged;
-/* Cards on which a measurement would find less than is charged. */
-static uint64_t doubtful;
+/* Synchronisation is frequent, and a measurement is slow. */
+#define LOOK_AGAIN_NS 10000000ull
 
 /* Under the lock. */
 static struct reservoir *find(CUmemoryPool pool, const struct card *card)
@@ -126,19 +126,25 @@ static CUresult ask(const struct reservoir *reservoir, cuuint64_t *reserved)
 	return real_cuDeviceGetGraphMemAttribute(reservoir->card->device, CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT, reserved);
 }
 
+/* Under the reservoir's lock. */
+static void recount(struct reservoir *reservoir)
+{
+	bool counts = reservoir->hold.bytes != 0;
+
+	if (counts == reservoir->counted)
+		return;
+	reservoir->counted = counts;
+	__atomic_add_fetch(&charged, counts ? 1 : (uint64_t)-1, __ATOMIC_RELAXED);
+}
+
 /* Under the reservoir's lock: charges exactly bytes. What may have passed to another
  * process goes into doubt. */
 static void charge(struct reservoir *reservoir, uint64_t bytes, struct hold *doubt)
 {
-	bool was = reservoir->hold.bytes != 0;
-
 	if (reservoir->exported && bytes < reservoir->hold.bytes)
 		hold_split(&reservoir->hold, reservoir->hold.bytes - bytes, doubt);
 	hold_keep(&reservoir->hold, bytes);
-	if (!was && bytes != 0)
-		__atomic_add_fetch(&charged, 1, __ATOMIC_RELAXED);
-	else if (was && bytes == 0)
-		__atomic_sub_fetch(&charged, 1, __ATOMIC_RELAXED);
+	recount(reservoir);
 }
 
 void reservoir_settle(struct reservoir *reservoir, struct hold *taken)
@@ -157,9 +163,7 @@ void reservoir_settle(struct reservoir *reservoir, struct hold *taken)
 		reserved = reservoir->hold.bytes + (taken ? taken->bytes : 0);
 	if (!reservoir->destroyed && number > reservoir->used) {
 		reservoir->used = number;
-		if (taken)
-			hold_merge(&reservoir->hold, taken);
-		charge(reservoir, frames_of(reserved), &doubt);
+		charge(reservoir, frames_of(reserved), taken, &doubt);
 	} else if (taken) {
 		hold_keep(taken, 0);
 	}
@@ -175,11 +179,8 @@ static void empty(struct reservoir *reservoir, bool doubt)
 
 	lock_take(&reservoir->lock);
 	hold_merge(&rest, &reservoir->hold);
-	if (rest.bytes != 0)
-		__atomic_sub_fetch(&charged, 1, __ATOMIC_RELAXED);
+	recount(reservoir);
 	lock_give(&reservoir->lock);
-	if (doubt && rest.bytes != 0)
-		__atomic_store_n(&doubtful, 1, __ATOMIC_RELAXED);
 	hold_end(&rest, doubt);
 }
 
@@ -239,10 +240,10 @@ bool trim_card(struct card *card)
 {
 	CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
 	struct reservoir *reservoir;
-	bool found = false;
+	bool found = card_look_again(card, 0);
 
 	if (__atomic_load_n(&charged, __ATOMIC_RELAXED) == 0)
-		return false;
+		return found;
 	/* Trimming must not end a capture that the program is in. */
 	real_cuThreadExchangeStreamCaptureMode(&mode);
 	for (size_t i = 0; (reservoir = nth(card, i)); i++) {
@@ -279,15 +280,13 @@ void trim_settle(struct card *card)
 
 void trim_settle_all(void)
 {
-	bool measure = __atomic_load_n(&doubtful, __ATOMIC_RELAXED) && __atomic_exchange_n(&doubtful, 0, __ATOMIC_RELAXED);
+	bool doubts = cards_in_doubt();
 
-	if (!measure && __atomic_load_n(&charged, __ATOMIC_RELAXED) == 0)
+	if (!doubts && __atomic_load_n(&charged, __ATOMIC_RELAXED) == 0)
 		return;
 	for (size_t i = 0; i < card_count(); i++) {
-		struct card *card = card_at(i);
-
-		trim_settle(card);
-		if (measure)
-			hold_measure(NULL, card, false);
+		trim_settle(card_at(i));
+		if (doubts)
+			card_look_again(card_at(i), LOOK_AGAIN_NS);
 	}
 }

@@ -25,6 +25,7 @@ struct reservoir {
 	uint64_t live;     /* allocations that are not freed */
 	bool exported;
 	bool destroyed;
+	bool counted; /* among those that are charged with something */
 };
 
 /* The pool's; made at first sight. NULL: no memory. The caller puts it back. */

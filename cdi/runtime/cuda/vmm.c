@@ -154,17 +154,22 @@ struct allocation *allocation_at(CUdeviceptr address)
 	return allocation;
 }
 
-/* The program has one more reference by this handle, which is given one of the
- * caller's references. */
-static void add_handle(CUmemGenericAllocationHandle handle, struct allocation *allocation)
+/* The program has one more reference by this handle; it takes over the caller's
+ * reference. Imported into the process that made it, memory has the handle that it has
+ * already, and false says that the reference was not needed. */
+static bool add_handle(CUmemGenericAllocationHandle handle, struct allocation *allocation)
 {
 	struct named *fresh = calloc(1, sizeof(*fresh));
+	bool taken = true;
 	struct named *named;
 
 	lock_take(&lock);
 	named = *find(handles, handle);
 	if (named) {
 		named->count++;
+		taken = named->allocation == allocation;
+		if (!taken)
+			allocation_get(named->allocation);
 	} else if (fresh) {
 		*fresh = (struct named){ .name = handle, .count = 1, .allocation = allocation };
 		insert(handles, fresh);
@@ -172,6 +177,7 @@ static void add_handle(CUmemGenericAllocationHandle handle, struct allocation *a
 	}
 	lock_give(&lock);
 	free(fresh);
+	return taken;
 }
 
 /* Takes one of the program's references away; NULL: the handle is not known. */
@@ -255,7 +261,8 @@ CUresult hook_cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *handl
 	if (real_cuMemGetAllocationPropertiesFromHandle(&prop, *handle) == CUDA_SUCCESS &&
 	    prop.location.type == CU_MEM_LOCATION_TYPE_DEVICE)
 		allocation->card = card_of(prop.location.id);
-	add_handle(*handle, allocation);
+	if (!add_handle(*handle, allocation))
+		free(allocation);
 	return result;
 }
 
@@ -277,9 +284,9 @@ CUresult hook_cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *handle, 
 	struct allocation *allocation = allocation_at((CUdeviceptr)(uintptr_t)addr);
 	CUresult result = real_cuMemRetainAllocationHandle(handle, addr);
 
-	if (result == CUDA_SUCCESS && allocation)
-		add_handle(*handle, allocation);
-	else if (allocation)
+	if (!allocation)
+		return result;
+	if (result != CUDA_SUCCESS || !add_handle(*handle, allocation))
 		allocation_put(allocation);
 	return result;
 }
