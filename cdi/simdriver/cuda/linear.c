@@ -179,6 +179,7 @@ CUresult cuMemGetInfo_v2(size_t *free, size_t *total)
 	page = device->card.page;
 	pthread_mutex_lock(&device->frames);
 	card_reap(&device->card);
+	card_sweep(&device->card);
 	pthread_mutex_unlock(&device->frames);
 	used = __atomic_load_n(&page->used, __ATOMIC_RELAXED) + page->memory_driver;
 	if (free)
