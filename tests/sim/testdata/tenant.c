@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A process that keeps a card busy: tenant MICROSECONDS [COUNT] launches kernels that
+ * take so long each, at most 16 ahead, until its standard input ends or it launched so
+ * many. It says "ready" once its first kernel is done.
+ */
+#include <poll.h>
+#include <stdint.h>
+#include <stdbool.h>
+#include <unistd.h>
+
+#include "check.h"
+
+static bool told_to_end(void)
+{
+	struct pollfd in = {.fd = STDIN_FILENO, .events = POLLIN};
+	return poll(&in, 1, 0) > 0;
+}
+
+int main(int argc, char **argv)
+{
+	CUcontext context;
+	CUmodule module;
+	CUfunction spin;
+	CUstream stream;
+	CUevent ahead[16];
+
+	CHECK(argc > 1);
+	uint64_t nanoseconds = strtoull(argv[1], NULL, 10) * 1000;
+	uint64_t count = argc > 2 ? strtoull(argv[2], NULL, 10) : UINT64_MAX;
+	void *parameters[] = {&nanoseconds};
+	OK(cuInit(0));
+	OK(cuCtxCreate_v2(&context, 0, 0));
+	OK(cuModuleLoadData(&module, ".version 7.0\n.target sm_50\n.address_size 64\n"
+				     ".visible .entry spin(.param .u64 nanoseconds)\n{\n\tret;\n}\n"));
+	OK(cuModuleGetFunction(&spin, module, "spin"));
+	OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+	for (int i = 0; i < 16; i++)
+		OK(cuEventCreate(&ahead[i], CU_EVENT_DISABLE_TIMING));
+	for (uint64_t i = 0; i < count && !(argc == 2 && i % 16 == 0 && told_to_end()); i++) {
+		OK(cuEventSynchronize(ahead[i % 16]));
+		OK(cuLaunchKernel(spin, 1, 1, 1, 32, 1, 1, 0, stream, parameters, NULL));
+		OK(cuEventRecord(ahead[i % 16], stream));
+		if (i == 0) {
+			OK(cuStreamSynchronize(stream));
+			puts("ready");
+			fflush(stdout);
+		}
+	}
+	OK(cuStreamSynchronize(stream));
+	return 0;
+}
