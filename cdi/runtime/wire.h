@@ -111,7 +111,7 @@ enum tranche_role {
 	 * arbiter agrees (status OK, same slot). With TRANCHE_MOVED it gets another
 	 * ledger or slot, and carries over what its old slot says. With OK come the
 	 * pages that are new to it (a grant after the arbiter's restart), with MOVED all
-	 * of them; it tells them apart by their magic. A process whose fd of the ledger was
+	 * of them; it knows the ledger by its size and the grant by its magic. A process whose fd of the ledger was
 	 * closed under it (a program may close all fds) sends none. Once this is
 	 * answered, requests of earlier connections of the slot settle nothing any more. */
 	TRANCHE_ROLE_AGAIN = 3,

@@ -23,23 +23,9 @@ static void *map(int fd, size_t size, int protection)
 	return page == MAP_FAILED ? NULL : page;
 }
 
-/* Tells which page it is by its magic, and maps the whole. False: it is none. */
-static bool sort(int fd, struct found *found)
+static bool take_ledger(int fd, struct found *found)
 {
-	const uint64_t *magic = map(fd, TRANCHE_PAGE_SIZE, PROT_READ);
-	uint64_t word;
-
-	if (!magic)
-		return false;
-	word = *magic;
-	if (word == TRANCHE_GRANT_MAGIC && !found->grant) {
-		found->grant = (const void *)magic;
-		return found->grant->version == TRANCHE_CONTRACT_VERSION;
-	}
-	munmap((void *)magic, TRANCHE_PAGE_SIZE);
-	if (word == TRANCHE_DEMAND_MAGIC)
-		return true; /* nothing is said in it yet */
-	if (word != TRANCHE_LEDGER_MAGIC || found->ledger)
+	if (found->ledger)
 		return false;
 	found->ledger = map(fd, sizeof(*found->ledger), PROT_READ | PROT_WRITE);
 	if (!found->ledger && session_role() == TRANCHE_ROLE_OBSERVER)
@@ -50,7 +36,27 @@ static bool sort(int fd, struct found *found)
 	/* A child of fork has no slot. One that came back out of a signal handler into a
 	 * hook of its parent would settle the parent's amounts twice. */
 	madvise(found->ledger, sizeof(*found->ledger), MADV_DONTFORK);
-	return found->ledger->version == TRANCHE_CONTRACT_VERSION && found->ledger->slots == TRANCHE_MAX_SLOTS;
+	return true;
+}
+
+/* Tells which page it is, and maps it. The ledger is known by its size: of what it
+ * says the share's own processes may have made anything. False: a page makes no sense. */
+static bool sort(int fd, struct found *found)
+{
+	const struct tranche_grant *page;
+
+	if (fd_size(fd) >= (int64_t)sizeof(*found->ledger))
+		return take_ledger(fd, found);
+	page = map(fd, TRANCHE_PAGE_SIZE, PROT_READ);
+	if (!page)
+		return false;
+	if (page->magic == TRANCHE_GRANT_MAGIC && !found->grant) {
+		found->grant = page;
+		return page->version == TRANCHE_CONTRACT_VERSION;
+	}
+	/* The demand page, in which nothing is said yet. */
+	munmap((void *)page, TRANCHE_PAGE_SIZE);
+	return true;
 }
 
 static void forget(struct found *found)
@@ -89,8 +95,8 @@ static enum line_result use(struct session_share *share, struct found *found, co
 		why_set(why, "the arbiter sent no pages");
 		return LINE_BROKEN;
 	}
-	if (!observer && (welcome->slot >= TRANCHE_MAX_SLOTS || ledger->slot[welcome->slot].attached != welcome->nonce)) {
-		why_set(why, "the arbiter named a slot that is not this process's");
+	if (!observer && welcome->slot >= TRANCHE_MAX_SLOTS) {
+		why_set(why, "the arbiter named a slot that there is not");
 		return LINE_BROKEN;
 	}
 	if (again && (ledger != share->ledger || welcome->slot != share->slot_number))
