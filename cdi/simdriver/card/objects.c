@@ -286,18 +286,31 @@ int card_object_import(const struct card *card, int fd, struct card_reference *r
 	return 0;
 }
 
+/* Whether nobody holds an object, by its bits. The dead are found by who reaps. */
+static bool is_forlorn(const struct card_object *object)
+{
+	uint64_t holders = 0;
+
+	for (size_t i = 0; i < sizeof(object->holders) / sizeof(object->holders[0]); i++)
+		holders |= __atomic_load_n(&object->holders[i], __ATOMIC_SEQ_CST);
+	return __atomic_load_n(&object->id, __ATOMIC_SEQ_CST) != 0 && holders == 0;
+}
+
 uint64_t card_sweep(struct card *card)
 {
+	uint64_t objects = __atomic_load_n(&card_shared(card->page)->objects, __ATOMIC_SEQ_CST);
 	uint64_t freed = 0;
 
-	lock(card);
-	card_begin(card);
-	for (uint32_t number = 0; number < card_shared(card->page)->objects; number++) {
-		if (object_at(card, number)->id != 0 && any_holder(card, object_at(card, number)) < 0)
+	for (uint32_t number = 0; number < objects && number < CARD_MAX_OBJECTS; number++) {
+		if (!is_forlorn(object_at(card, number)) || has_descriptor(card, number))
+			continue;
+		lock(card);
+		card_begin(card);
+		if (is_forlorn(object_at(card, number)))
 			freed += settle(card, number);
+		card_end(card);
+		unlock(card);
 	}
-	card_end(card);
-	unlock(card);
 	return freed;
 }
 
