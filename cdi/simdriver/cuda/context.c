@@ -274,3 +274,12 @@ CUresult cuCtxGetExecAffinity(CUexecAffinityParam *pExecAffinity, CUexecAffinity
 	pExecAffinity->param.smCount.val = context->device->card.page->multiprocessors;
 	return CUDA_SUCCESS;
 }
+
+CUresult cuCtxSynchronize_v2(CUcontext ctx)
+{
+	struct CUctx_st *context;
+
+	SIM_TRY(given_or_current(ctx, &context));
+	SIM_TRY(engine_may_block(context));
+	return engine_context_wait(context);
+}

@@ -125,3 +125,16 @@ CUresult cuGetErrorString(CUresult error, const char **pStr)
 	*pStr = result ? result->text : NULL;
 	return result ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
+
+/* No profiler is there that these could start and stop. */
+CUresult cuProfilerStart(void)
+{
+	SIM_ENTER();
+	return CUDA_SUCCESS;
+}
+
+CUresult cuProfilerStop(void)
+{
+	SIM_ENTER();
+	return CUDA_SUCCESS;
+}

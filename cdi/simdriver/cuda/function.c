@@ -218,6 +218,20 @@ CUresult cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int *numBlocks, CU
 	return active_blocks(numBlocks, func, blockSize, dynamicSMemSize);
 }
 
+CUresult cuOccupancyAvailableDynamicSMemPerBlock(size_t *dynamicSmemSize, CUfunction func, int numBlocks, int blockSize)
+{
+	int most;
+
+	SIM_ENTER();
+	SIM_INVALID_IF(!dynamicSmemSize || numBlocks <= 0);
+	SIM_TRY(active_blocks(&most, func, blockSize, 0));
+	SIM_INVALID_IF(numBlocks > most);
+	*dynamicSmemSize = (164u << 10) / (unsigned)numBlocks - (1u << 10);
+	if (*dynamicSmemSize > SHARED_OPTIN_MAX)
+		*dynamicSmemSize = SHARED_OPTIN_MAX;
+	return CUDA_SUCCESS;
+}
+
 static CUresult potential(int *grid, int *block, CUfunction func, CUoccupancyB2DSize shared_of, size_t shared, int limit)
 {
 	struct CUfunc_st *function;

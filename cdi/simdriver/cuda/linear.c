@@ -168,7 +168,7 @@ void sim_context_free_ranges(struct CUctx_st *context)
 	}
 }
 
-CUresult cuMemGetInfo_v2(size_t *free, size_t *total)
+static CUresult get_info(uint64_t *left, uint64_t *total)
 {
 	struct sim_device *device;
 	struct simcard *page;
@@ -182,10 +182,33 @@ CUresult cuMemGetInfo_v2(size_t *free, size_t *total)
 	card_sweep(&device->card);
 	pthread_mutex_unlock(&device->frames);
 	used = __atomic_load_n(&page->used, __ATOMIC_RELAXED) + page->memory_driver;
+	*left = used < page->memory_total ? page->memory_total - used : 0;
+	*total = page->memory_total;
+	return CUDA_SUCCESS;
+}
+
+CUresult cuMemGetInfo_v2(size_t *free, size_t *total)
+{
+	uint64_t left, all;
+
+	SIM_TRY(get_info(&left, &all));
 	if (free)
-		*free = used < page->memory_total ? page->memory_total - used : 0;
+		*free = left;
 	if (total)
-		*total = page->memory_total;
+		*total = all;
+	return CUDA_SUCCESS;
+}
+
+/* The first interface has 32 bits for it. */
+CUresult cuMemGetInfo(unsigned int *free, unsigned int *total)
+{
+	uint64_t left, all;
+
+	SIM_TRY(get_info(&left, &all));
+	if (free)
+		*free = left > UINT32_MAX ? UINT32_MAX : (unsigned)left;
+	if (total)
+		*total = all > UINT32_MAX ? UINT32_MAX : (unsigned)all;
 	return CUDA_SUCCESS;
 }
 

@@ -131,6 +131,7 @@ struct CUctx_st {
 	size_t limit[SIM_LIMITS];
 	CUfunc_cache cache;
 	CUsharedconfig banks;
+	bool peer[CARD_MAX]; /* devices whose contexts may be accessed */
 	struct sim_memory *memory; /* what the context holds; memory half only */
 	void *engine;              /* the engine half's */
 };

@@ -149,6 +149,28 @@ static void a_context_that_does_not_fit_leaves_nothing(void)
 	OK(cuCtxDestroy_v2(context));
 }
 
+static void peers(void)
+{
+	CUcontext a, b;
+	int can;
+
+	OK(cuCtxCreate_v2(&b, 0, 1));
+	OK(cuCtxCreate_v2(&a, 0, 0));
+	OK(cuDeviceCanAccessPeer(&can, 0, 1));
+	EQUAL(1, can);
+	OK(cuDeviceCanAccessPeer(&can, 0, 0));
+	EQUAL(0, can);
+	FAILS(CUDA_ERROR_PEER_ACCESS_NOT_ENABLED, cuCtxDisablePeerAccess(b));
+	OK(cuCtxEnablePeerAccess(b, 0));
+	FAILS(CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED, cuCtxEnablePeerAccess(b, 0));
+	OK(cuCtxDisablePeerAccess(b));
+	FAILS(CUDA_ERROR_INVALID_CONTEXT, cuCtxEnablePeerAccess(a, 0));
+	FAILS(CUDA_ERROR_INVALID_VALUE, cuCtxEnablePeerAccess(b, 1));
+	OK(cuCtxSynchronize_v2(b));
+	OK(cuCtxDestroy_v2(a));
+	OK(cuCtxDestroy_v2(b));
+}
+
 int main(void)
 {
 	page = card_page(0);
@@ -158,6 +180,7 @@ int main(void)
 	the_primary_context_is_counted();
 	limits_cost_what_they_raise();
 	a_context_that_does_not_fit_leaves_nothing();
+	peers();
 	BOOKS(page);
 	return 0;
 }

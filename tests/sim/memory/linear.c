@@ -43,6 +43,7 @@ static void large_ones_have_frames_of_their_own(void)
 {
 	CUdeviceptr a;
 	size_t free_before, free_after, total;
+	unsigned old_free, old_total;
 
 	OK(cuMemGetInfo_v2(&free_before, &total));
 	EQUAL(page->memory_total, total);
@@ -51,7 +52,10 @@ static void large_ones_have_frames_of_their_own(void)
 	OK(cuMemGetInfo_v2(&free_after, NULL));
 	EQUAL(3 * FRAME, free_before - free_after);
 	OK(cuMemGetInfo_v2(NULL, NULL));
+	OK(cuMemGetInfo(&old_free, &old_total));
+	CHECK(old_free == free_after && old_total == total);
 	FAILS(CUDA_ERROR_INVALID_VALUE, cuMemFree_v2(a + FRAME));
+	FAILS(CUDA_ERROR_INVALID_VALUE, cuMemPrefetchAsync(a, MIB, 0, NULL));
 	memset((void *)(uintptr_t)a, 7, 5 * MIB + 1);
 	OK(cuMemFree_v2(a));
 	EQUAL(0, held(page, SIMCARD_LINEAR));
@@ -114,6 +118,13 @@ static void managed(void)
 	OK(cuMemAllocManaged(&a, 3 * MIB, CU_MEM_ATTACH_GLOBAL));
 	EQUAL(2 * FRAME, held(page, SIMCARD_MANAGED));
 	*(int *)(uintptr_t)a = 5;
+	OK(cuMemAdvise(a, MIB, CU_MEM_ADVISE_SET_PREFERRED_LOCATION, 0));
+	OK(cuMemAdvise(a, MIB, CU_MEM_ADVISE_SET_ACCESSED_BY, CU_DEVICE_CPU));
+	OK(cuMemPrefetchAsync(a + MIB, 2 * MIB, 1, NULL));
+	FAILS(CUDA_ERROR_INVALID_DEVICE, cuMemPrefetchAsync(a, MIB, 9, NULL));
+	FAILS(CUDA_ERROR_INVALID_VALUE, cuMemPrefetchAsync(a + MIB, 3 * MIB, 0, NULL));
+	FAILS(CUDA_ERROR_INVALID_VALUE, cuMemAdvise(a, MIB, (CUmem_advise)9, 0));
+	FAILS(CUDA_ERROR_NOT_SUPPORTED, cuMemRangeGetAttribute(&type, 4, CU_MEM_RANGE_ATTRIBUTE_READ_MOSTLY, a, MIB));
 	OK(cuPointerGetAttribute(&is, CU_POINTER_ATTRIBUTE_IS_MANAGED, a));
 	CHECK(is);
 	OK(cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, a));
