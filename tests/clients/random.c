@@ -277,7 +277,8 @@ int main(int argc, char **argv)
 	TRY(cuCtxSetCurrent(context));
 	if (!had(cuModuleLoadData(&kernels.module, kernels_text), "the kernels"))
 		return 0;
-	TRY(cuModuleGetFunction(&kernels.spin, kernels.module, "spin"));
+	if (!had(cuModuleGetFunction(&kernels.spin, kernels.module, "spin"), "the kernels"))
+		return 0; /* loaded lazily, the module takes its memory only now */
 	HOLDS(!pthread_barrier_init(&together, NULL, threads));
 	for (unsigned i = 0; i < threads; i++) {
 		worker[i].index = i;
