@@ -30,6 +30,7 @@ static void log_flush(struct engine *engine)
 		return;
 	uint64_t index = __atomic_fetch_add(&page->log_next, 1, __ATOMIC_ACQ_REL);
 	struct simcard_run *run = &page->log[index % SIMCARD_LOG];
+	__atomic_store_n(&run->what, 0, __ATOMIC_SEQ_CST); /* neither the old run nor the new one */
 	__atomic_store_n(&run->start, engine->log_start, __ATOMIC_RELAXED);
 	__atomic_store_n(&run->end, engine->log_end, __ATOMIC_RELAXED);
 	__atomic_store_n(&run->slot, (uint32_t)engine->card->slot, __ATOMIC_RELAXED);

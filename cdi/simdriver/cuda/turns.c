@@ -210,8 +210,10 @@ static bool follow(struct card *card, const struct turn *turn, int slot, bool bo
 	uint64_t word;
 	if (last_word(card, &word) != turn->number || start_of(word) != turn->start)
 		return true;
-	/* Strictly later, whatever was asked for. */
-	if (start >> UNIT_BITS <= turn->start >> UNIT_BITS)
+	/* Rounded up: the holder may use its turn to the end. And strictly later, whatever
+	 * was asked for. */
+	start = (start + (1 << UNIT_BITS) - 1) >> UNIT_BITS << UNIT_BITS;
+	if (start <= turn->start)
 		start = turn->start + (1 << UNIT_BITS);
 	if (add(card, turn->number, word, word_of(slot, bounded, start)) && slot >= 0 && slot != turn->slot && slot != card->slot)
 		turns_wake(card, slot);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * A process that keeps a card busy: tenant MICROSECONDS [COUNT] launches kernels that
- * take so long each, at most 16 ahead, until its standard input ends or it launched so
- * many. It says "ready" once its first kernel is done.
+ * take so long each, some 50 ms ahead, until its standard input ends or, if a number is
+ * given, it launched so many. It says "ready" once its first kernel is done.
  */
 #include <poll.h>
 #include <stdint.h>
@@ -10,6 +10,8 @@
 #include <unistd.h>
 
 #include "check.h"
+
+enum { AHEAD_MAX = 500 };
 
 static bool told_to_end(void)
 {
@@ -23,11 +25,12 @@ int main(int argc, char **argv)
 	CUmodule module;
 	CUfunction spin;
 	CUstream stream;
-	CUevent ahead[16];
+	CUevent ahead[AHEAD_MAX];
 
 	CHECK(argc > 1);
 	uint64_t nanoseconds = strtoull(argv[1], NULL, 10) * 1000;
 	uint64_t count = argc > 2 ? strtoull(argv[2], NULL, 10) : UINT64_MAX;
+	unsigned many = nanoseconds <= 101000 ? AHEAD_MAX : (unsigned)(50000000 / nanoseconds) + 2;
 	void *parameters[] = {&nanoseconds};
 	OK(cuInit(0));
 	OK(cuCtxCreate_v2(&context, 0, 0));
@@ -35,12 +38,12 @@ int main(int argc, char **argv)
 				     ".visible .entry spin(.param .u64 nanoseconds)\n{\n\tret;\n}\n"));
 	OK(cuModuleGetFunction(&spin, module, "spin"));
 	OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
-	for (int i = 0; i < 16; i++)
+	for (unsigned i = 0; i < many; i++)
 		OK(cuEventCreate(&ahead[i], CU_EVENT_DISABLE_TIMING));
-	for (uint64_t i = 0; i < count && !(argc == 2 && i % 16 == 0 && told_to_end()); i++) {
-		OK(cuEventSynchronize(ahead[i % 16]));
+	for (uint64_t i = 0; i < count && !(argc == 2 && i % 8 == 0 && told_to_end()); i++) {
+		OK(cuEventSynchronize(ahead[i % many]));
 		OK(cuLaunchKernel(spin, 1, 1, 1, 32, 1, 1, 0, stream, parameters, NULL));
-		OK(cuEventRecord(ahead[i % 16], stream));
+		OK(cuEventRecord(ahead[i % many], stream));
 		if (i == 0) {
 			OK(cuStreamSynchronize(stream));
 			puts("ready");
