@@ -2,9 +2,10 @@
  *
  * The table of frames. A frame belongs to whoever changed its entry from 0 by
  * compare-and-swap, so the card can never be given out beyond its size; used
- * and held only report. They are changed after the table, between two changes
- * of a word of the slot, and who finds that word odd in a dead process's slot
- * has them counted anew.
+ * and held only report. What is claimed is added after the table was changed,
+ * and what is given back is taken off before, so that they never say more than
+ * is true. All of that happens between two changes of a word of the slot. Who
+ * clears up after a dead process has everything counted anew.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -54,6 +55,17 @@ void card_account(struct simcard *page, unsigned slot, unsigned kind, int64_t fr
 	for (int i = 0; i < SIMCARD_KINDS; i++)
 		held += __atomic_load_n(&page->slot[slot].held[i], __ATOMIC_RELAXED);
 	card_raise(&page->slot[slot].held_max, held);
+}
+
+void card_unuse(struct simcard *page, uint64_t frames)
+{
+	uint64_t seen = __atomic_load_n(&page->used, __ATOMIC_RELAXED);
+	uint64_t less;
+
+	/* Who died may not have added what is taken off now. */
+	do {
+		less = seen > frames * SIMCARD_FRAME ? seen - frames * SIMCARD_FRAME : 0;
+	} while (!__atomic_compare_exchange_n(&page->used, &seen, less, false, __ATOMIC_SEQ_CST, __ATOMIC_RELAXED));
 }
 
 static bool claim_one(struct card *card, enum simcard_kind kind, uint32_t frame)
@@ -162,13 +174,11 @@ void card_release(struct card *card, const uint32_t *frames, uint64_t count)
 		card_punch(card, frames[i], run);
 	}
 	card_begin(card);
-	for (uint64_t i = 0; i < count; i++) {
-		uint32_t frame = frames[i];
-
-		card_account(card->page, (unsigned)card->slot, __atomic_load_n(&shared->kind[frame], __ATOMIC_RELAXED), -1);
-		__atomic_store_n(&card->page->frame[frame], 0, __ATOMIC_SEQ_CST);
-	}
-	__atomic_fetch_sub(&card->page->used, count * SIMCARD_FRAME, __ATOMIC_RELAXED);
+	for (uint64_t i = 0; i < count; i++)
+		card_account(card->page, (unsigned)card->slot, __atomic_load_n(&shared->kind[frames[i]], __ATOMIC_RELAXED), -1);
+	card_unuse(card->page, count);
+	for (uint64_t i = 0; i < count; i++)
+		__atomic_store_n(&card->page->frame[frames[i]], 0, __ATOMIC_SEQ_CST);
 	card_end(card);
 }
 

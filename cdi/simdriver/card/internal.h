@@ -32,6 +32,9 @@ void card_punch(const struct card *card, uint32_t first, uint64_t count);
 /* Adds to what a slot holds; frames may be negative. */
 void card_account(struct simcard *page, unsigned slot, unsigned kind, int64_t frames);
 
+/* Takes frames off what is used, before they come free. */
+void card_unuse(struct simcard *page, uint64_t frames);
+
 /* Counts used and held anew where they may be off, if nobody changes them just now. */
 void card_recount(struct card *card);
 

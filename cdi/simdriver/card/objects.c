@@ -119,8 +119,8 @@ static void free_frame(struct card *card, uint32_t frame, uint32_t place, void *
 	if (owner == 0)
 		return;
 	card_account(card->page, owner - 1, card_shared(card->page)->kind[frame], -1);
+	card_unuse(card->page, 1);
 	__atomic_store_n(&card->page->frame[frame], 0, __ATOMIC_SEQ_CST);
-	__atomic_fetch_sub(&card->page->used, SIMCARD_FRAME, __ATOMIC_RELAXED);
 	++*(uint64_t *)argument;
 }
 
@@ -134,9 +134,9 @@ static void move_frame(struct card *card, uint32_t frame, uint32_t place, void *
 	(void)place;
 	if (from == 0 || from == to + 1)
 		return;
+	card_account(card->page, from - 1, kind, -1);
 	__atomic_store_n(&card->page->frame[frame], (uint16_t)(to + 1), __ATOMIC_SEQ_CST);
 	card_account(card->page, to, kind, 1);
-	card_account(card->page, from - 1, kind, -1);
 }
 
 static void is_owned(struct card *card, uint32_t frame, uint32_t place, void *argument)
@@ -335,6 +335,7 @@ static void free_plain(struct card *card, struct dead_frames *dead)
 			continue;
 		}
 		card_punch(card, (uint32_t)frame, run);
+		card_unuse(card->page, run);
 		for (uint64_t i = 0; i < run; i++)
 			__atomic_store_n(&card->page->frame[frame + i], 0, __ATOMIC_SEQ_CST);
 		dead->freed += run;

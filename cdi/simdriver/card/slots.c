@@ -82,6 +82,8 @@ static int try_slot(struct card *card, unsigned slot)
 			card_raise(&card_shared(card->page)->slots, slot + 1u);
 			introduce(mine);
 			card->slot = (int)slot;
+			/* Not all look for free frames in one place. */
+			card->next = slot * 64u;
 			result = 0;
 		}
 	}
