@@ -31,9 +31,9 @@ static void ended(const struct ending *ending)
 	hold_keep(&freed, 0);
 	hold_doubt(&doubt);
 	doubtful = doubt.bytes != 0;
+	trim_settle(ending->card);
 	card_end(ending->card);
 	modules_forget(&ending->owner);
-	trim_settle(ending->card);
 	hold_measure(&doubt, ending->card, doubtful);
 }
 

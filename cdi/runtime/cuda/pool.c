@@ -286,6 +286,22 @@ CUresult hook_cuMemPoolDestroy(CUmemoryPool pool)
 	return result;
 }
 
+CUresult hook_cuMemPoolSetAttribute(CUmemoryPool pool, CUmemPool_attribute attr, void *value)
+{
+	if (attr == CU_MEMPOOL_ATTR_RELEASE_THRESHOLD && pool && value && cards_ready() == CUDA_SUCCESS &&
+	    reservoir_set_threshold(pool, *(const cuuint64_t *)value))
+		return CUDA_SUCCESS;
+	return real_cuMemPoolSetAttribute(pool, attr, value);
+}
+
+CUresult hook_cuMemPoolGetAttribute(CUmemoryPool pool, CUmemPool_attribute attr, void *value)
+{
+	if (attr == CU_MEMPOOL_ATTR_RELEASE_THRESHOLD && pool && value && cards_ready() == CUDA_SUCCESS &&
+	    reservoir_get_threshold(pool, value))
+		return CUDA_SUCCESS;
+	return real_cuMemPoolGetAttribute(pool, attr, value);
+}
+
 CUresult around_begin_pool(struct around *around, CUmemoryPool pool)
 {
 	struct reservoir *reservoir;
@@ -326,6 +342,6 @@ bool around_end_sync(struct around *around, CUresult *result)
 {
 	(void)around;
 	if (*result == CUDA_SUCCESS)
-		trim_settle_all();
+		trim_synchronized();
 	return false;
 }

@@ -24,27 +24,42 @@ static struct reservoir *find(CUmemoryPool pool, const struct card *card)
 	return reservoir;
 }
 
+/* Takes a pool's threshold over from the driver. */
+static void take_threshold(struct reservoir *reservoir)
+{
+	cuuint64_t endless = UINT64_MAX, threshold = 0;
+
+	if (!reservoir->pool || !reservoir->card ||
+	    real_cuMemPoolGetAttribute(reservoir->pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &threshold) != CUDA_SUCCESS ||
+	    real_cuMemPoolSetAttribute(reservoir->pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &endless) != CUDA_SUCCESS)
+		threshold = UINT64_MAX;
+	__atomic_store_n(&reservoir->threshold, threshold, __ATOMIC_RELAXED);
+}
+
 /* Finds it, or makes it. */
 static struct reservoir *get(CUmemoryPool pool, struct card *card)
 {
-	struct reservoir *reservoir;
+	struct reservoir *reservoir, *fresh = calloc(1, sizeof(*fresh));
 
+	if (fresh) {
+		*fresh = (struct reservoir){ .pool = pool, .card = card, .hold.card = card, .users = 1 };
+		/* Until the driver's is known, as if it were endless. */
+		fresh->threshold = UINT64_MAX;
+	}
 	lock_take(&lock);
 	reservoir = find(pool, card);
-	if (!reservoir) {
-		reservoir = calloc(1, sizeof(*reservoir));
-		if (reservoir) {
-			reservoir->pool = pool;
-			reservoir->card = card;
-			reservoir->hold.card = card;
-			reservoir->users = 1;
-			reservoir->next = all;
-			all = reservoir;
-		}
+	if (!reservoir && fresh) {
+		fresh->next = all;
+		all = fresh;
+		reservoir = fresh;
 	}
 	if (reservoir)
 		reservoir->users++;
 	lock_give(&lock);
+	if (reservoir != fresh)
+		free(fresh);
+	else if (fresh)
+		take_threshold(fresh);
 	return reservoir;
 }
 
@@ -163,7 +178,9 @@ void reservoir_settle(struct reservoir *reservoir, struct hold *taken)
 		reserved = reservoir->hold.bytes + (taken ? taken->bytes : 0);
 	if (!reservoir->destroyed && number > reservoir->used) {
 		reservoir->used = number;
-		charge(reservoir, frames_of(reserved), taken, &doubt);
+		if (taken)
+			hold_merge(&reservoir->hold, taken);
+		charge(reservoir, frames_of(reserved), &doubt);
 	} else if (taken) {
 		hold_keep(taken, 0);
 	}
@@ -236,32 +253,63 @@ static struct reservoir *nth(const struct card *card, size_t i)
 	return reservoir;
 }
 
-bool trim_card(struct card *card)
+bool reservoir_get_threshold(CUmemoryPool pool, cuuint64_t *threshold)
+{
+	struct reservoir *reservoir = reservoir_of_pool(pool, NULL);
+	bool ours = reservoir && reservoir->card;
+
+	if (ours)
+		*threshold = __atomic_load_n(&reservoir->threshold, __ATOMIC_RELAXED);
+	if (reservoir)
+		reservoir_put(reservoir);
+	return ours;
+}
+
+bool reservoir_set_threshold(CUmemoryPool pool, cuuint64_t threshold)
+{
+	struct reservoir *reservoir = reservoir_of_pool(pool, NULL);
+	bool ours = reservoir && reservoir->card;
+
+	if (ours)
+		__atomic_store_n(&reservoir->threshold, threshold, __ATOMIC_RELAXED);
+	if (reservoir)
+		reservoir_put(reservoir);
+	return ours;
+}
+
+/* Lets the driver give back what it can of a reservoir, down to keep. */
+static void trim(struct reservoir *reservoir, uint64_t keep)
 {
 	CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+
+	/* Trimming must not end a capture that the program is in. */
+	real_cuThreadExchangeStreamCaptureMode(&mode);
+	card_begin(reservoir->card);
+	if (reservoir->pool)
+		real_cuMemPoolTrimTo(reservoir->pool, keep);
+	else
+		real_cuDeviceGraphMemTrim(reservoir->card->device);
+	__atomic_add_fetch(&reservoir->trims, 1, __ATOMIC_RELAXED);
+	reservoir_settle(reservoir, NULL);
+	real_cuThreadExchangeStreamCaptureMode(&mode);
+}
+
+bool trim_card(struct card *card)
+{
 	struct reservoir *reservoir;
 	bool found = card_look_again(card, 0);
 
 	if (__atomic_load_n(&charged, __ATOMIC_RELAXED) == 0)
 		return found;
-	/* Trimming must not end a capture that the program is in. */
-	real_cuThreadExchangeStreamCaptureMode(&mode);
 	for (size_t i = 0; (reservoir = nth(card, i)); i++) {
 		uint64_t before = charge_of(reservoir);
 
 		if (before != 0) {
-			card_begin(card);
-			if (reservoir->pool)
-				real_cuMemPoolTrimTo(reservoir->pool, 0);
-			else
-				real_cuDeviceGraphMemTrim(card->device);
-			__atomic_add_fetch(&reservoir->trims, 1, __ATOMIC_RELAXED);
-			reservoir_settle(reservoir, NULL);
+			trim(reservoir, 0);
 			found |= charge_of(reservoir) < before;
 		}
 		reservoir_put(reservoir);
 	}
-	real_cuThreadExchangeStreamCaptureMode(&mode);
 	return found;
 }
 
@@ -278,14 +326,28 @@ void trim_settle(struct card *card)
 	}
 }
 
-void trim_settle_all(void)
+/* What synchronisation does to pools. */
+static void trim_to_thresholds(struct card *card)
+{
+	struct reservoir *reservoir;
+
+	for (size_t i = 0; (reservoir = nth(card, i)); i++) {
+		uint64_t threshold = __atomic_load_n(&reservoir->threshold, __ATOMIC_RELAXED);
+
+		if (reservoir->pool && charge_of(reservoir) > threshold)
+			trim(reservoir, threshold);
+		reservoir_put(reservoir);
+	}
+}
+
+void trim_synchronized(void)
 {
 	bool doubts = cards_in_doubt();
 
 	if (!doubts && __atomic_load_n(&charged, __ATOMIC_RELAXED) == 0)
 		return;
 	for (size_t i = 0; i < card_count(); i++) {
-		trim_settle(card_at(i));
+		trim_to_thresholds(card_at(i));
 		if (doubts)
 			card_look_again(card_at(i), LOOK_AGAIN_NS);
 	}

@@ -4,6 +4,12 @@
  * graphs on a card, and of which it says how much it has in reserve. It is charged by
  * that. Before a call that may let a reservoir grow, room is taken for the growth;
  * afterwards reservoir_settle asks the driver and charges what it says.
+ *
+ * Drivers give back what a pool has above its release threshold whenever something is
+ * synchronised, in calls that may wait for long. A measurement in between would take
+ * what is charged and no longer there for something else that is not. So the driver is
+ * told an endless threshold, and what the program wants is done here, after
+ * synchronisation, by trimming.
  */
 #ifndef TRANCHE_RESERVOIR_H
 #define TRANCHE_RESERVOIR_H
@@ -23,6 +29,7 @@ struct reservoir {
 	uint64_t trims;
 	uint64_t users;    /* of this structure; the list is one */
 	uint64_t live;     /* allocations that are not freed */
+	uint64_t threshold; /* of a pool, as the program set it */
 	bool exported;
 	bool destroyed;
 	bool counted; /* among those that are charged with something */
@@ -45,6 +52,9 @@ void reservoir_settle(struct reservoir *reservoir, struct hold *taken);
 /* The pool was destroyed: what it held is free once its allocations are. Does
  * card_end. */
 void reservoir_destroyed(struct reservoir *reservoir);
+/* What the program sees as the pool's release threshold; false: it is the driver's affair. */
+bool reservoir_get_threshold(CUmemoryPool pool, cuuint64_t *threshold);
+bool reservoir_set_threshold(CUmemoryPool pool, cuuint64_t threshold);
 /* One of its allocations is free. */
 void reservoir_freed(struct reservoir *reservoir);
 

@@ -12,10 +12,10 @@
  * False: there was nothing to give. */
 bool trim_card(struct card *card);
 
-/* The driver may have freed memory: charges follow. */
+/* The driver may have freed all that the card's pools and graphs had: charges follow. */
 void trim_settle(struct card *card);
-/* The same for all cards, and for memory whose charge was in doubt; one load where there is
- * nothing to look at. */
-void trim_settle_all(void);
+/* The program has synchronised something: pools shrink to their thresholds, and what is
+ * in doubt is looked at again. One load where there is neither. */
+void trim_synchronized(void);
 
 #endif

@@ -46,6 +46,7 @@ enum cuda_hook {
 	HOOK_cuMemPoolDestroy,
 	HOOK_cuMemPoolTrimTo,
 	HOOK_cuMemPoolSetAttribute,
+	HOOK_cuMemPoolGetAttribute,
 	HOOK_cuMemCreate,
 	HOOK_cuMemImportFromShareableHandle,
 	HOOK_cuMemExportToShareableHandle,
@@ -186,7 +187,6 @@ enum cuda_hook {
 	HOOK_cuMemGetDefaultMemPool,
 	HOOK_cuMemGetMemPool,
 	HOOK_cuMemHostGetDevicePointer_v2,
-	HOOK_cuMemPoolGetAttribute,
 	HOOK_cuMipmappedArrayGetMemoryRequirements,
 	HOOK_cuModuleGetLoadingMode,
 	HOOK_cuMulticastGetGranularity,
@@ -508,6 +508,15 @@ typedef CUresult real_fn_cuMemPoolSetAttribute(CUmemoryPool pool, CUmemPool_attr
 static inline CUresult real_cuMemPoolSetAttribute(CUmemoryPool pool, CUmemPool_attribute attr, void *value)
 {
 	real_fn_cuMemPoolSetAttribute *real = (real_fn_cuMemPoolSetAttribute *)cuda_real(HOOK_cuMemPoolSetAttribute);
+
+	return real != NULL ? real(pool, attr, value) : CUDA_ERROR_NOT_FOUND;
+}
+
+typedef CUresult real_fn_cuMemPoolGetAttribute(CUmemoryPool pool, CUmemPool_attribute attr, void *value);
+
+static inline CUresult real_cuMemPoolGetAttribute(CUmemoryPool pool, CUmemPool_attribute attr, void *value)
+{
+	real_fn_cuMemPoolGetAttribute *real = (real_fn_cuMemPoolGetAttribute *)cuda_real(HOOK_cuMemPoolGetAttribute);
 
 	return real != NULL ? real(pool, attr, value) : CUDA_ERROR_NOT_FOUND;
 }
@@ -1763,15 +1772,6 @@ static inline CUresult real_cuMemHostGetDevicePointer_v2(CUdeviceptr *pdptr, voi
 	return real != NULL ? real(pdptr, p, Flags) : CUDA_ERROR_NOT_FOUND;
 }
 
-typedef CUresult real_fn_cuMemPoolGetAttribute(CUmemoryPool pool, CUmemPool_attribute attr, void *value);
-
-static inline CUresult real_cuMemPoolGetAttribute(CUmemoryPool pool, CUmemPool_attribute attr, void *value)
-{
-	real_fn_cuMemPoolGetAttribute *real = (real_fn_cuMemPoolGetAttribute *)cuda_real(HOOK_cuMemPoolGetAttribute);
-
-	return real != NULL ? real(pool, attr, value) : CUDA_ERROR_NOT_FOUND;
-}
-
 typedef CUresult real_fn_cuMipmappedArrayGetMemoryRequirements(CUDA_ARRAY_MEMORY_REQUIREMENTS *memoryRequirements, CUmipmappedArray mipmap, CUdevice device);
 
 static inline CUresult real_cuMipmappedArrayGetMemoryRequirements(CUDA_ARRAY_MEMORY_REQUIREMENTS *memoryRequirements, CUmipmappedArray mipmap, CUdevice device)
@@ -1982,6 +1982,8 @@ CUresult hook_cuMemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *poolProp
 CUresult hook_cuMemPoolImportFromShareableHandle(CUmemoryPool *pool_out, void *handle, CUmemAllocationHandleType handleType, unsigned long long flags);
 CUresult hook_cuMemPoolExportToShareableHandle(void *handle_out, CUmemoryPool pool, CUmemAllocationHandleType handleType, unsigned long long flags);
 CUresult hook_cuMemPoolDestroy(CUmemoryPool pool);
+CUresult hook_cuMemPoolSetAttribute(CUmemoryPool pool, CUmemPool_attribute attr, void *value);
+CUresult hook_cuMemPoolGetAttribute(CUmemoryPool pool, CUmemPool_attribute attr, void *value);
 CUresult hook_cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size, const CUmemAllocationProp *prop, unsigned long long flags);
 CUresult hook_cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *handle, void *osHandle, CUmemAllocationHandleType shHandleType);
 CUresult hook_cuMemExportToShareableHandle(void *shareableHandle, CUmemGenericAllocationHandle handle, CUmemAllocationHandleType handleType, unsigned long long flags);

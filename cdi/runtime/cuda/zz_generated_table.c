@@ -37,6 +37,7 @@ const struct cuda_hook_entry cuda_hook_table[CUDA_REALS] = {
 	[HOOK_cuMemPoolDestroy] = {"cuMemPoolDestroy", (void *)cuMemPoolDestroy},
 	[HOOK_cuMemPoolTrimTo] = {"cuMemPoolTrimTo", (void *)cuMemPoolTrimTo},
 	[HOOK_cuMemPoolSetAttribute] = {"cuMemPoolSetAttribute", (void *)cuMemPoolSetAttribute},
+	[HOOK_cuMemPoolGetAttribute] = {"cuMemPoolGetAttribute", (void *)cuMemPoolGetAttribute},
 	[HOOK_cuMemCreate] = {"cuMemCreate", (void *)cuMemCreate},
 	[HOOK_cuMemImportFromShareableHandle] = {"cuMemImportFromShareableHandle", (void *)cuMemImportFromShareableHandle},
 	[HOOK_cuMemExportToShareableHandle] = {"cuMemExportToShareableHandle", (void *)cuMemExportToShareableHandle},
@@ -176,7 +177,6 @@ const struct cuda_hook_entry cuda_hook_table[CUDA_REALS] = {
 	[HOOK_cuMemGetDefaultMemPool] = {"cuMemGetDefaultMemPool", NULL},
 	[HOOK_cuMemGetMemPool] = {"cuMemGetMemPool", NULL},
 	[HOOK_cuMemHostGetDevicePointer_v2] = {"cuMemHostGetDevicePointer_v2", NULL},
-	[HOOK_cuMemPoolGetAttribute] = {"cuMemPoolGetAttribute", NULL},
 	[HOOK_cuMipmappedArrayGetMemoryRequirements] = {"cuMipmappedArrayGetMemoryRequirements", NULL},
 	[HOOK_cuModuleGetLoadingMode] = {"cuModuleGetLoadingMode", NULL},
 	[HOOK_cuMulticastGetGranularity] = {"cuMulticastGetGranularity", NULL},
@@ -224,6 +224,7 @@ _Static_assert(__builtin_types_compatible_p(real_fn_cuMemPoolExportToShareableHa
 _Static_assert(__builtin_types_compatible_p(real_fn_cuMemPoolDestroy, __typeof__(cuMemPoolDestroy)), "cuMemPoolDestroy");
 _Static_assert(__builtin_types_compatible_p(real_fn_cuMemPoolTrimTo, __typeof__(cuMemPoolTrimTo)), "cuMemPoolTrimTo");
 _Static_assert(__builtin_types_compatible_p(real_fn_cuMemPoolSetAttribute, __typeof__(cuMemPoolSetAttribute)), "cuMemPoolSetAttribute");
+_Static_assert(__builtin_types_compatible_p(real_fn_cuMemPoolGetAttribute, __typeof__(cuMemPoolGetAttribute)), "cuMemPoolGetAttribute");
 _Static_assert(__builtin_types_compatible_p(real_fn_cuMemCreate, __typeof__(cuMemCreate)), "cuMemCreate");
 _Static_assert(__builtin_types_compatible_p(real_fn_cuMemImportFromShareableHandle, __typeof__(cuMemImportFromShareableHandle)), "cuMemImportFromShareableHandle");
 _Static_assert(__builtin_types_compatible_p(real_fn_cuMemExportToShareableHandle, __typeof__(cuMemExportToShareableHandle)), "cuMemExportToShareableHandle");
@@ -363,7 +364,6 @@ _Static_assert(__builtin_types_compatible_p(real_fn_cuMemGetAllocationProperties
 _Static_assert(__builtin_types_compatible_p(real_fn_cuMemGetDefaultMemPool, __typeof__(cuMemGetDefaultMemPool)), "cuMemGetDefaultMemPool");
 _Static_assert(__builtin_types_compatible_p(real_fn_cuMemGetMemPool, __typeof__(cuMemGetMemPool)), "cuMemGetMemPool");
 _Static_assert(__builtin_types_compatible_p(real_fn_cuMemHostGetDevicePointer_v2, __typeof__(cuMemHostGetDevicePointer_v2)), "cuMemHostGetDevicePointer_v2");
-_Static_assert(__builtin_types_compatible_p(real_fn_cuMemPoolGetAttribute, __typeof__(cuMemPoolGetAttribute)), "cuMemPoolGetAttribute");
 _Static_assert(__builtin_types_compatible_p(real_fn_cuMipmappedArrayGetMemoryRequirements, __typeof__(cuMipmappedArrayGetMemoryRequirements)), "cuMipmappedArrayGetMemoryRequirements");
 _Static_assert(__builtin_types_compatible_p(real_fn_cuModuleGetLoadingMode, __typeof__(cuModuleGetLoadingMode)), "cuModuleGetLoadingMode");
 _Static_assert(__builtin_types_compatible_p(real_fn_cuMulticastGetGranularity, __typeof__(cuMulticastGetGranularity)), "cuMulticastGetGranularity");

@@ -221,18 +221,16 @@ EXPORTED CUresult cuMemPoolTrimTo(CUmemoryPool pool, size_t minBytesToKeep)
 
 EXPORTED CUresult cuMemPoolSetAttribute(CUmemoryPool pool, CUmemPool_attribute attr, void *value)
 {
-	real_fn_cuMemPoolSetAttribute *real = (real_fn_cuMemPoolSetAttribute *)cuda_real(HOOK_cuMemPoolSetAttribute);
-	struct around around;
-	CUresult result;
-
-	if (real == NULL)
+	if (!cuda_has(HOOK_cuMemPoolSetAttribute))
 		return CUDA_ERROR_NOT_FOUND;
-	result = around_begin_pool(&around, pool);
-	if (result == CUDA_SUCCESS)
-		do
-			result = real(pool, attr, value);
-		while (around_end_pool(&around, &result));
-	return result;
+	return hook_cuMemPoolSetAttribute(pool, attr, value);
+}
+
+EXPORTED CUresult cuMemPoolGetAttribute(CUmemoryPool pool, CUmemPool_attribute attr, void *value)
+{
+	if (!cuda_has(HOOK_cuMemPoolGetAttribute))
+		return CUDA_ERROR_NOT_FOUND;
+	return hook_cuMemPoolGetAttribute(pool, attr, value);
 }
 
 EXPORTED CUresult cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size, const CUmemAllocationProp *prop, unsigned long long flags)
