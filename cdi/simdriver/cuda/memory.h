@@ -201,7 +201,7 @@ CUmemoryPool sim_pool_of(const struct sim_range *range);
 /* The device's last context is gone: what its pools hold is freed. */
 void sim_pools_reset(struct sim_device *device);
 
-/* CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES (vmm_map.c). */
+/* CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES (vmm_access.c). */
 uint64_t sim_handle_types_of(const struct sim_found *found, CUdeviceptr address);
 
 /* ---- reservations and mappings ----------------------------------------------------------- */

@@ -78,7 +78,18 @@ CUresult sim_pool_free_at(struct sim_range *range, CUdeviceptr address, struct C
 
 /* The piece in use that an address is in, or NULL. */
 struct pool_piece *sim_pool_piece(const struct sim_range *range, CUdeviceptr address);
+/* Pieces in use can be found by their address. */
 void sim_pool_hash(struct pool_piece *piece);
+void sim_pool_unhash(struct pool_piece *piece);
+
+/* Whether a free piece is free for everybody. */
+bool sim_pool_reached(struct pool_piece *piece);
+/* Joins a piece with the next one: both free, and where the order of streams allows it. The later of two points of
+ * one stream is behind both. */
+bool sim_pool_join(struct pool_piece *piece);
+
+/* A new segment for bytes, of frames that lie idle in the pool and of the card's. */
+CUresult sim_pool_grow(struct CUmemPoolHandle_st *pool, uint64_t bytes, struct pool_segment **segment);
 void sim_pool_delete_segment(struct pool_segment *segment);
 
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The memory of pools: growing, handing out, taking back, shrinking.
+ * Pieces of pools: handing them out, and taking them back.
  */
 #include <stdlib.h>
 
@@ -28,7 +28,7 @@ void sim_pool_hash(struct pool_piece *piece)
 	piece->id = ++next_id;
 }
 
-static void unhash(struct pool_piece *piece)
+void sim_pool_unhash(struct pool_piece *piece)
 {
 	struct pool_piece **at = bucket_of(piece->segment->pool, address_of(piece));
 
@@ -83,202 +83,6 @@ uint64_t sim_pool_handle_types(const struct sim_range *range)
 	return range->type == SIM_RANGE_POOL ? sim_pool_of(range)->properties.handleTypes : CU_MEM_HANDLE_TYPE_NONE;
 }
 
-/* ---- free pieces ---------------------------------------------------------------- */
-
-static bool reached(struct pool_piece *piece)
-{
-	if (piece->stream && engine_mark_done(piece->mark))
-		piece->stream = NULL;
-	return !piece->stream;
-}
-
-/* Two free neighbours become one where the order of streams allows it: the later of
- * two points of one stream is behind both. */
-static bool join(struct pool_piece *piece)
-{
-	struct pool_piece *next = piece->next;
-
-	if (piece->used || !next || next->used)
-		return false;
-	if (piece->stream != next->stream && !(reached(piece) && reached(next)))
-		return false;
-	if (piece->stream && next->mark > piece->mark)
-		piece->mark = next->mark;
-	piece->size += next->size;
-	piece->next = next->next;
-	if (next->next)
-		next->next->previous = piece;
-	free(next);
-	return true;
-}
-
-/* The segment's only piece, if all of it is free and reached. */
-static struct pool_piece *whole(struct pool_segment *segment)
-{
-	while (join(segment->first))
-		continue;
-	return segment->first->next || segment->first->used || !reached(segment->first) ? NULL : segment->first;
-}
-
-void sim_pool_delete_segment(struct pool_segment *segment)
-{
-	sim_range_remove(&segment->range);
-	sim_list_remove(&segment->link);
-	if (!segment->imported.id)
-		segment->pool->reserved -= segment->range.span;
-	sim_block_free(segment->range.block);
-	while (segment->first) {
-		struct pool_piece *piece = segment->first;
-
-		segment->first = piece->next;
-		if (piece->used) {
-			segment->pool->used -= piece->size;
-			unhash(piece);
-		}
-		free(piece);
-	}
-	free(segment);
-}
-
-/* Takes frames off the end of a segment that is free as a whole. They go to taken, or,
- * if that is NULL, back to the card. */
-static void shrink(struct pool_segment *segment, uint64_t frames, uint32_t *taken)
-{
-	struct sim_block *block = segment->range.block;
-	struct CUmemPoolHandle_st *pool = segment->pool;
-	struct sim_device *device = block->device;
-	uint64_t left = block->count - frames;
-
-	sim_range_remove(&segment->range);
-	sim_address_give(block->address + left * SIM_FRAME, frames);
-	if (taken) {
-		for (uint64_t i = 0; i < frames; i++)
-			taken[i] = block->frames[left + i];
-	} else {
-		pthread_mutex_lock(&device->frames);
-		card_release(&device->card, block->frames + left, frames);
-		pthread_mutex_unlock(&device->frames);
-	}
-	pool->reserved -= frames * SIM_FRAME;
-	block->count = left;
-	segment->range.size = segment->range.span = left * SIM_FRAME;
-	segment->first->size = left * SIM_FRAME;
-	if (left == 0) {
-		block->address = 0;
-		sim_pool_delete_segment(segment);
-		return;
-	}
-	/* The table has leaves for all of these addresses already. */
-	(void)sim_range_add(&segment->range);
-}
-
-void sim_pool_trim(struct CUmemPoolHandle_st *pool, uint64_t keep)
-{
-	for (struct sim_link *link = pool->segments.next; link != &pool->segments && pool->reserved > keep;) {
-		struct pool_segment *segment = SIM_OF(link, struct pool_segment, link);
-		uint64_t frames = (pool->reserved - keep) / SIM_FRAME;
-
-		link = link->next;
-		if (frames == 0 || !whole(segment))
-			continue;
-		/* Shared frames have their place in an object. */
-		if (segment->range.block->object.id) {
-			if (frames >= segment->range.block->count)
-				sim_pool_delete_segment(segment);
-			continue;
-		}
-		shrink(segment, frames < segment->range.block->count ? frames : segment->range.block->count, NULL);
-	}
-}
-
-/* Collects up to count frames from free segments. */
-static uint64_t collect(struct CUmemPoolHandle_st *pool, uint32_t *frames, uint64_t count)
-{
-	uint64_t got = 0;
-
-	for (struct sim_link *link = pool->segments.next; link != &pool->segments && got < count;) {
-		struct pool_segment *segment = SIM_OF(link, struct pool_segment, link);
-		uint64_t has = segment->range.block->count;
-		uint64_t take = has < count - got ? has : count - got;
-
-		link = link->next;
-		if (segment->range.block->object.id || !whole(segment))
-			continue;
-		shrink(segment, take, frames + got);
-		got += take;
-	}
-	return got;
-}
-
-static CUresult add_segment(struct CUmemPoolHandle_st *pool, struct sim_block *block, struct pool_segment **result)
-{
-	struct pool_segment *segment = calloc(1, sizeof(*segment));
-	struct pool_piece *piece = calloc(1, sizeof(*piece));
-
-	if (!segment || !piece) {
-		free(segment);
-		free(piece);
-		return CUDA_ERROR_OUT_OF_MEMORY;
-	}
-	segment->pool = pool;
-	segment->first = piece;
-	piece->segment = segment;
-	piece->size = block->count * SIM_FRAME;
-	segment->range = (struct sim_range){
-		.type = SIM_RANGE_POOL,
-		.base = block->address,
-		.size = piece->size,
-		.span = piece->size,
-		.device = pool->device,
-		.block = block,
-		.owner = segment,
-	};
-	if (sim_range_add(&segment->range) != CUDA_SUCCESS) {
-		free(segment);
-		free(piece);
-		return CUDA_ERROR_OUT_OF_MEMORY;
-	}
-	sim_list_add(&pool->segments, &segment->link);
-	pool->reserved += piece->size;
-	if (pool->reserved > pool->reserved_high)
-		pool->reserved_high = pool->reserved;
-	*result = segment;
-	return CUDA_SUCCESS;
-}
-
-/* A new segment for bytes, of frames that lie idle in the pool and of the card's. */
-static CUresult grow(struct CUmemPoolHandle_st *pool, uint64_t bytes, struct pool_segment **segment)
-{
-	uint64_t count = sim_round_up(bytes, SIM_POOL_CHUNK) / SIM_FRAME;
-	struct sim_block *block;
-	uint32_t *frames;
-	uint64_t idle;
-	CUresult result;
-
-	if (count > card_frames(pool->device->card.page))
-		return CUDA_ERROR_OUT_OF_MEMORY;
-	frames = malloc(count * sizeof(*frames));
-	if (!frames)
-		return CUDA_ERROR_OUT_OF_MEMORY;
-	idle = collect(pool, frames, count);
-	if (pool->properties.maxSize && pool->reserved + count * SIM_FRAME > pool->properties.maxSize) {
-		result = CUDA_ERROR_OUT_OF_MEMORY;
-		if (idle) {
-			pthread_mutex_lock(&pool->device->frames);
-			card_release(&pool->device->card, frames, idle);
-			pthread_mutex_unlock(&pool->device->frames);
-		}
-	} else {
-		result = sim_block_make_of(pool->device, SIMCARD_POOL, frames, idle, count, true, &block);
-	}
-	free(frames);
-	SIM_TRY(result);
-	result = add_segment(pool, block, segment);
-	if (result != CUDA_SUCCESS)
-		sim_block_free(block);
-	return result;
-}
-
 /* ---- pieces in use ------------------------------------------------------------------ */
 
 enum fit {
@@ -293,7 +97,7 @@ static enum fit fits(const struct CUmemPoolHandle_st *pool, struct pool_piece *p
 		return FIT_NOT;
 	if (piece->stream == stream)
 		return FIT_NOW;
-	if (reached(piece))
+	if (sim_pool_reached(piece))
 		return FIT_NOW;
 	return pool->reuse[CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES] ? FIT_WAIT : FIT_NOT;
 }
@@ -310,7 +114,7 @@ static struct pool_piece *search(struct CUmemPoolHandle_st *pool, uint64_t size,
 		for (struct pool_piece *piece = segment->first; piece; piece = piece->next) {
 			enum fit fit;
 
-			while (join(piece))
+			while (sim_pool_join(piece))
 				continue;
 			fit = fits(pool, piece, size, stream);
 			if (fit < how || (fit == how && fit != FIT_NOT && piece->size < best->size)) {
@@ -353,7 +157,7 @@ CUresult sim_pool_alloc(struct CUmemPoolHandle_st *pool, uint64_t bytes, struct 
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	piece = search(pool, size, stream);
 	if (!piece) {
-		SIM_TRY(grow(pool, size, &segment));
+		SIM_TRY(sim_pool_grow(pool, size, &segment));
 		piece = segment->first;
 	}
 	if (!split(piece, size))
@@ -377,7 +181,7 @@ static void drop_imported(struct pool_piece *piece)
 	struct pool_segment *segment = piece->segment;
 
 	segment->pool->used -= piece->size;
-	unhash(piece);
+	sim_pool_unhash(piece);
 	if (piece->previous)
 		piece->previous->next = piece->next;
 	else
@@ -402,14 +206,14 @@ CUresult sim_pool_free_at(struct sim_range *range, CUdeviceptr address, struct C
 		sim_pool_end_if_idle(pool);
 		return CUDA_SUCCESS;
 	}
-	unhash(piece);
+	sim_pool_unhash(piece);
 	piece->used = false;
 	piece->stream = stream;
 	piece->mark = stream ? engine_mark(stream) : 0;
 	pool->used -= piece->size;
-	join(piece);
+	sim_pool_join(piece);
 	if (piece->previous)
-		join(piece->previous);
+		sim_pool_join(piece->previous);
 	sim_pool_end_if_idle(pool);
 	return CUDA_SUCCESS;
 }

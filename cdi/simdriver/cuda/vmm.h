@@ -48,6 +48,12 @@ CUresult sim_allocation_import(int fd, struct sim_allocation **allocation);
 /* cuMemRelease of a multicast object. Takes the lock. */
 CUresult sim_multicast_release(CUmemGenericAllocationHandle handle);
 
+/* The reservation that has all of a range of frames, or NULL. */
+struct vmm_reservation *sim_vmm_around(CUdeviceptr address, uint64_t size);
+/* Whether some of its frames are mapped, by whole mappings. */
+bool sim_vmm_whole_mappings(const struct vmm_reservation *reservation, uint64_t first, uint64_t count);
+CUdeviceptr sim_vmm_base_of(const struct vmm_reservation *reservation, const struct vmm_mapping *mapping);
+
 /* The mapping at an address, or NULL. */
 struct vmm_mapping *sim_mapping_at(CUdeviceptr address);
 

@@ -116,10 +116,8 @@ func addNewest(answers map[answer]uint, since string, all lists) error {
 			return fmt.Errorf("read version of %s: %w", fields[0], err)
 		}
 		perThread := fields[0]
-		for _, suffix := range []string{"_ptsz", "_ptds"} {
-			if slices.Contains(all.newest, fields[0]+suffix) {
-				perThread += suffix
-			}
+		if slices.Contains(all.newest, fields[0]+"_ptsz") {
+			perThread = fields[0] + "_ptsz"
 		}
 		answers[answer{name: fields[1], since: version, symbol: fields[0]}] |= 1 << 3
 		answers[answer{name: fields[1], since: version, perThread: true, symbol: perThread}] |= 1 << 3
