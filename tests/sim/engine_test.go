@@ -142,6 +142,7 @@ func newTenants(t *testing.T) (machine, *simcard.Card) {
 }
 
 func TestProcessesOfEqualDemandShareTheCardEqually(t *testing.T) {
+	t.Parallel()
 	for _, test := range []struct {
 		name    string
 		kernels []time.Duration
@@ -151,6 +152,7 @@ func TestProcessesOfEqualDemandShareTheCardEqually(t *testing.T) {
 		{"three", []time.Duration{250 * time.Microsecond, 700 * time.Microsecond, 3 * time.Millisecond}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
 			m, card := newTenants(t)
 			var tenants []*tenant
 			var slots []int
@@ -176,6 +178,7 @@ func TestProcessesOfEqualDemandShareTheCardEqually(t *testing.T) {
 }
 
 func TestAProcessAloneHasAllOfTheCard(t *testing.T) {
+	t.Parallel()
 	m, card := newTenants(t)
 	a := m.tenant(t, time.Millisecond)
 	truth, err := card.Truth()
@@ -192,6 +195,7 @@ func TestAProcessAloneHasAllOfTheCard(t *testing.T) {
 }
 
 func TestTheCardGoesOnWhenItsHolderIsKilled(t *testing.T) {
+	t.Parallel()
 	m, card := newTenants(t)
 	for range 5 {
 		a, b := m.tenant(t, 50*time.Millisecond), m.tenant(t, time.Millisecond)
@@ -211,6 +215,7 @@ func TestTheCardGoesOnWhenItsHolderIsKilled(t *testing.T) {
 }
 
 func TestTheCardGoesOnWhileItsHolderIsStopped(t *testing.T) {
+	t.Parallel()
 	m, card := newTenants(t)
 	a, b := m.tenant(t, 500*time.Microsecond), m.tenant(t, 500*time.Microsecond)
 	runFor(t, card, a, 10*time.Millisecond)
@@ -227,6 +232,7 @@ func TestTheCardGoesOnWhileItsHolderIsStopped(t *testing.T) {
 }
 
 func TestKernelsTakeAsLongAsTheySayHoweverOftenTheyAreInterrupted(t *testing.T) {
+	t.Parallel()
 	m, card := newTenants(t)
 	a := m.tenant(t, 7*time.Millisecond, "20")
 	other := m.tenant(t, 400*time.Microsecond)
@@ -252,6 +258,7 @@ func TestKernelsTakeAsLongAsTheySayHoweverOftenTheyAreInterrupted(t *testing.T) 
 }
 
 func TestManyProcessesComeAndGo(t *testing.T) {
+	t.Parallel()
 	m, card := newTenants(t)
 	done := make(chan error)
 	const processes = 8
