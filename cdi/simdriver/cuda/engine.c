@@ -88,7 +88,7 @@ static void plan_queue(struct queue *queue, uint64_t now, struct plan *plan)
 		return;
 	const struct command *first = queue_command(queue, slow);
 	if (command->kind == COMMAND_KERNEL && slow != head && queue->start != NEVER)
-		plan->hard = earlier(plan->hard, now + (first->work - first->nanoseconds - done));
+		plan->hard = earlier(plan->hard, later(now, turn_bound(queue->engine)) + (first->work - first->nanoseconds - done));
 	else
 		plan->blocked = true;
 	/* On another card, whose worker does not know that somebody waits here. */

@@ -36,6 +36,8 @@ static inline bool mark_passed(const struct queue *queue, uint64_t mark)
 
 /* Nanoseconds of kernels that the queue has had on the card. Under the lock. */
 uint64_t work_now(const struct queue *queue);
+/* While others have the card: when the next one gets it; else 0. Under the lock. */
+uint64_t turn_bound(const struct engine *engine);
 /* When the queue can have done the commands before position at the earliest,
  * as far as is known now; NEVER: something else has to happen first. Under the lock. */
 uint64_t queue_bound(const struct queue *queue, uint64_t position, uint64_t now);

@@ -46,8 +46,7 @@ static uint64_t engine_bound(const struct engine *engine)
 	return engine->current && engine->holds ? engine->at + engine->remaining : NEVER;
 }
 
-/* While others have the card: when the next one gets it. */
-static uint64_t turn_bound(const struct engine *engine)
+uint64_t turn_bound(const struct engine *engine)
 {
 	uint64_t end = engine->wants && !engine->holds ? turns_last(engine->card).end : 0;
 	return end == NEVER ? 0 : end;
