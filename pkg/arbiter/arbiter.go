@@ -76,7 +76,7 @@ type Arbiter struct {
 	// readings of cards that are under way.
 	readings sync.WaitGroup
 	// end of the readings, which outlive shares.
-	ctx     context.Context //nolint:containedctx // set by Run
+	ctx     context.Context // set by Run
 	serving atomic.Bool
 	standby atomic.Bool
 	// pings are answered by the goroutine that follows the directories.
@@ -248,7 +248,7 @@ func (a *Arbiter) lock(ctx context.Context) (*os.File, error) {
 		return nil, fmt.Errorf("lock arbiter: %w", err)
 	}
 	for told := false; ; {
-		err := unix.Flock(int(file.Fd()), unix.LOCK_EX|unix.LOCK_NB) //nolint:gosec // a descriptor
+		err := unix.Flock(int(file.Fd()), unix.LOCK_EX|unix.LOCK_NB)
 		switch {
 		case err == nil:
 			return file, nil
@@ -281,7 +281,7 @@ func connectionLimit() int {
 		return 1024
 	}
 	const others, each = 256, 2
-	return max(int(min(files.Cur, 1<<24))-others, assured) / each //nolint:gosec // small
+	return max(int(min(files.Cur, 1<<24))-others, assured) / each
 }
 
 // take takes room for one more connection of a share that has some. The last

@@ -245,17 +245,17 @@ func connect(t *testing.T, dir string, hello wire.Hello) *wireclient.Client {
 }
 
 // refused is why a client gets nothing.
-func refused(t *testing.T, dir string, hello wire.Hello, files ...*os.File) *wireclient.Refused {
+func refused(t *testing.T, dir string, hello wire.Hello, files ...*os.File) *wireclient.RefusedError {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patient)
 	defer cancel()
 	_, err := wireclient.Connect(ctx, dir, hello, files...)
-	var refusal *wireclient.Refused
+	var refusal *wireclient.RefusedError
 	require.ErrorAs(t, err, &refusal)
 	return refusal
 }
 
-func refusedProcess(t *testing.T, dir string) *wireclient.Refused {
+func refusedProcess(t *testing.T, dir string) *wireclient.RefusedError {
 	t.Helper()
 	return refused(t, dir, wireclient.Hello(wire.RoleProcess))
 }

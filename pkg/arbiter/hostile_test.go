@@ -3,7 +3,6 @@
 package arbiter_test
 
 import (
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -173,7 +172,7 @@ func TestSilentClientsAreNotWaitedFor(t *testing.T) {
 	for range 200 {
 		conn, err := wireclient.Dial(t.Context(), dir)
 		require.NoError(t, err)
-		defer conn.Close() //nolint:errcheck,revive // all of them, at the end
+		t.Cleanup(func() { _ = conn.Close() })
 	}
 	attach(t, dir)
 }
@@ -186,7 +185,7 @@ func scribbled(page []byte, round int) {
 	case 1:
 		clear(page)
 	case 2:
-		random := rand.New(rand.NewPCG(uint64(round), 1)) //nolint:gosec // reproducible on purpose
+		random := rand.New(rand.NewPCG(uint64(round), 1))
 		for i := range page {
 			page[i] = byte(random.Uint32())
 		}
@@ -232,14 +231,14 @@ func TestOneShareCannotTakeAllConnections(t *testing.T) {
 	for i := range 4000 {
 		conn, err := wireclient.Dial(t.Context(), greedy)
 		require.NoError(t, err)
-		defer conn.Close() //nolint:errcheck,revive // all of them, at the end
+		t.Cleanup(func() { _ = conn.Close() })
 		_, err = conn.Write(wire.Encode(wireclient.Hello(wire.RoleObserver)))
 		if err == nil {
 			require.NoError(t, conn.SetReadDeadline(time.Now().Add(patient)))
 			_, err = conn.Read(make([]byte, 512))
 		}
 		if err != nil {
-			require.False(t, errors.Is(err, os.ErrDeadlineExceeded), "connections that are too many are ended, not kept waiting")
+			require.NotErrorIs(t, err, os.ErrDeadlineExceeded, "connections that are too many are ended, not kept waiting")
 			refusedAt = i
 			break
 		}

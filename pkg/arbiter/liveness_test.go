@@ -199,7 +199,7 @@ func TestTheEndOfAProcessIsSeenByAllOfItsShares(t *testing.T) {
 	h.ask(t, "take", mib)
 	h.ask(t, "attach", second)
 	h.ask(t, "take", mib)
-	require.EqualValues(t, []uint64{mib, mib}, []uint64{a.Charge(), b.Charge()})
+	require.Equal(t, []uint64{mib, mib}, []uint64{a.Charge(), b.Charge()})
 	h.end()
 	eventually(t, func() bool { return a.Charge() == 0 && b.Charge() == 0 }, "both slots are cleared")
 	require.NotEqual(t, wire.GrantEnded, a.Grant.Flags.Load())

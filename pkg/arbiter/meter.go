@@ -24,7 +24,7 @@ type Usage interface {
 type meter struct {
 	id    card.UUID
 	usage Usage
-	ctx   context.Context //nolint:containedctx // of the arbiter: readings outlive those who asked
+	ctx   context.Context // of the arbiter: readings outlive those who asked
 	wait  *sync.WaitGroup
 
 	mu      sync.Mutex

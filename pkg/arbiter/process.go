@@ -88,7 +88,7 @@ func newProcess(pid, pidfd int) (process, error) {
 }
 
 func hasEnded(pidfd int) bool {
-	polled := []unix.PollFd{{Fd: int32(pidfd), Events: unix.POLLIN}}
+	polled := []unix.PollFd{{Fd: int32(pidfd), Events: unix.POLLIN}} //nolint:gosec // a descriptor
 	for {
 		n, err := unix.Poll(polled, 0)
 		if !errors.Is(err, unix.EINTR) {
@@ -144,8 +144,7 @@ func (p process) look(ledger fileID) presence {
 	if facts.image != p.image {
 		return replaced
 	}
-	switch mapping, err := mappingOf(p.pid, ledger); {
-	case err != nil || mapping != "":
+	if mapping, err := mappingOf(p.pid, ledger); err != nil || mapping != "" {
 		return present
 	}
 	// Without any mapping it is about to end, or its first thread has ended.
@@ -162,16 +161,17 @@ type stat struct {
 	ending  bool
 }
 
-// Fields of /proc/PID/stat after the name, which may contain anything.
+// Fields of /proc/PID/stat that follow the name, which may contain anything: the
+// first one is the state.
 const (
-	statState     = 3 - 3
-	statFlags     = 9 - 3
-	statStarted   = 22 - 3
-	statCode      = 26 - 3
-	statStack     = 28 - 3
-	statFields    = 28 - 3 + 1
-	flagExiting   = 0x4 // PF_EXITING
-	statFileBytes = 1 << 12
+	statState   = 0
+	statFlags   = 6
+	statStarted = 19
+	statCode    = 23
+	statStack   = 25
+	statFields  = 26
+
+	flagExiting = 0x4 // PF_EXITING
 )
 
 func statOf(pid int) (stat, error) {

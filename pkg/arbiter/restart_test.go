@@ -46,7 +46,7 @@ func TestALedgerOutlivesItsArbiter(t *testing.T) {
 	require.EqualValues(t, 1, c.Welcome.Slot, "whose slot is free")
 	require.Equal(t, "slot 0 ok", h.ask(t, "again", dir))
 	require.True(t, c.Take(mib))
-	require.EqualValues(t, fmt.Sprint(1002*mib), h.ask(t, "charge"))
+	require.Equal(t, fmt.Sprint(1002*mib), h.ask(t, "charge"))
 	h.end()
 	eventually(t, func() bool { return c.Charge() == mib }, "who came back is followed")
 }
@@ -115,7 +115,7 @@ func TestWhoDoesNotComeBackIsCharged(t *testing.T) {
 			require.EqualValues(t, 1, c.Welcome.Slot)
 			require.Equal(t, tc.want, c.Charge())
 			require.Equal(t, "slot 0 moved", h.ask(t, "again", dir), "its ledger is not this one")
-			require.EqualValues(t, tc.want+600*mib, c.Charge(), "too much until it is measured, and never too little")
+			require.Equal(t, tc.want+600*mib, c.Charge(), "too much until it is measured, and never too little")
 		})
 	}
 }

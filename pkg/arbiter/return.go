@@ -34,7 +34,7 @@ func (s *served) remember() {
 			continue
 		}
 		a := &attachment{share: s, slot: n.slot, nonce: n.nonce, process: p, missing: true, measured: true}
-		s.attached[n.slot] = a
+		s.put(n.slot, a)
 		s.missing++
 		s.card.add(a)
 		s.follow(a)
@@ -196,8 +196,8 @@ func (s *served) adopt(fd int) error {
 		return err
 	}
 	s.ledger = ledger
-	for slot := range s.attached {
-		if s.attached[slot] == nil {
+	for slot := range ledger.words.Slot {
+		if slot >= len(s.attached) || s.attached[slot] == nil {
 			ledger.words.Slot[slot].Clear()
 		}
 	}
@@ -208,7 +208,7 @@ func (s *served) adopt(fd int) error {
 // comeBack finds the attachment that a process names, if it is its own. The
 // caller has card.mu.
 func (s *served) comeBack(p process, hello wire.Hello) (*attachment, bool) {
-	if hello.Slot >= wire.MaxSlots {
+	if int(hello.Slot) >= len(s.attached) {
 		return nil, false
 	}
 	a := s.attached[hello.Slot]

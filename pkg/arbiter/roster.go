@@ -75,7 +75,7 @@ func openRoster(dir string, key share.Key, boot string) (_ *roster, err error) {
 			return nil, fmt.Errorf("make roster: %w", err)
 		}
 	}
-	memory, err := unix.Mmap(int(file.Fd()), 0, rosterSize, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED) //nolint:gosec // a descriptor
+	memory, err := unix.Mmap(int(file.Fd()), 0, rosterSize, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
 	if err != nil {
 		return nil, fmt.Errorf("map roster: %w", err)
 	}
@@ -138,7 +138,7 @@ func (r *roster) all() []noted {
 	for i := range r.words.entry {
 		e := &r.words.entry[i]
 		if nonce := e.nonce.Load(); nonce != 0 {
-			all = append(all, noted{uint32(i), int(e.pid.Load()), e.started.Load(), nonce}) //nolint:gosec // fewer than MaxSlots
+			all = append(all, noted{uint32(i), int(e.pid.Load()), e.started.Load(), nonce})
 		}
 	}
 	return all

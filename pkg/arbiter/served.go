@@ -8,6 +8,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"os"
+	"slices"
 	"sync"
 	"time"
 
@@ -26,7 +27,7 @@ type served struct {
 	arbiter *Arbiter
 	card    *hostedCard
 
-	ctx  context.Context //nolint:containedctx // ends with the share
+	ctx  context.Context // ends with the share
 	stop context.CancelFunc
 	work sync.WaitGroup
 	// settled is closed once the processes that an earlier arbiter knew have
@@ -37,13 +38,14 @@ type served struct {
 	socket *socket
 
 	// Guarded by card.mu.
-	document    cdi.ShareDocument
-	withheld    bool
-	ended       bool
-	grant       *page[wire.Grant]
-	ledger      *page[wire.Ledger] // nil until a process needs it
-	roster      *roster
-	attached    [wire.MaxSlots]*attachment
+	document cdi.ShareDocument
+	withheld bool
+	ended    bool
+	grant    *page[wire.Grant]
+	ledger   *page[wire.Ledger] // nil until a process needs it
+	roster   *roster
+	// attached by slot, as long as the last one that is taken.
+	attached    []*attachment
 	missing     int
 	connections map[*connection]struct{}
 	contexts    observed
@@ -155,20 +157,34 @@ func (s *served) haveLedger() error {
 // attach gives a process the lowest free slot, or tells that there is none. The
 // caller has card.mu.
 func (s *served) attach(p process, nsPID int32) (*attachment, bool) {
-	for slot, taken := range s.attached {
-		if taken == nil {
-			a := &attachment{share: s, slot: uint32(slot), nonce: newNonce(), process: p} //nolint:gosec // fewer than MaxSlots
-			s.seat(a, nsPID)
-			return a, true
-		}
+	slot := slices.Index(s.attached, nil)
+	if slot < 0 {
+		slot = len(s.attached)
 	}
-	return nil, false
+	if slot >= wire.MaxSlots {
+		return nil, false
+	}
+	a := &attachment{share: s, slot: uint32(slot), nonce: newNonce(), process: p}
+	s.seat(a, nsPID)
+	return a, true
+}
+
+// put gives an attachment its slot, or takes it from one that had it. The caller
+// has card.mu.
+func (s *served) put(slot uint32, a *attachment) {
+	for int(slot) >= len(s.attached) {
+		s.attached = append(s.attached, nil)
+	}
+	s.attached[slot] = a
+	for len(s.attached) > 0 && s.attached[len(s.attached)-1] == nil {
+		s.attached = s.attached[:len(s.attached)-1]
+	}
 }
 
 // seat makes an attachment known to everybody, with an empty slot. The caller
 // has card.mu.
 func (s *served) seat(a *attachment, nsPID int32) {
-	s.attached[a.slot] = a
+	s.put(a.slot, a)
 	w := a.words()
 	w.Clear()
 	w.HostPID.Store(int32(a.pid)) //nolint:gosec // PIDs are below 2^22
@@ -209,7 +225,7 @@ func (s *served) free(a *attachment) bool {
 		return false
 	}
 	a.removed = true
-	s.attached[a.slot] = nil
+	s.put(a.slot, nil)
 	s.card.remove(a)
 	s.roster.leave(a.slot)
 	if s.ledger != nil {
@@ -235,12 +251,7 @@ func (s *served) free(a *attachment) bool {
 // the number too, for those who still have the grant of an earlier arbiter. The
 // caller has card.mu.
 func (s *served) countSlots() {
-	used := uint32(0)
-	for slot, taken := range s.attached {
-		if taken != nil {
-			used = uint32(slot) + 1 //nolint:gosec // at most MaxSlots
-		}
-	}
+	used := uint32(len(s.attached)) //nolint:gosec // at most MaxSlots
 	if s.ledger != nil {
 		s.ledger.words.SlotsUsed.Store(used)
 	}

@@ -36,7 +36,7 @@ func listen(ctx context.Context, dir *os.File) (_ *socket, err error) {
 			err = errors.Join(fmt.Errorf("open socket in %s: %w", dir.Name(), err), dir.Close())
 		}
 	}()
-	fd := int(dir.Fd()) //nolint:gosec // a descriptor
+	fd := int(dir.Fd())
 	if err := remove(fd, newSocketName); err != nil {
 		return nil, err
 	}
@@ -88,13 +88,13 @@ func (s *socket) remove() error {
 	if !s.isIn(s.dir) {
 		return nil
 	}
-	return remove(int(s.dir.Fd()), wire.SocketName) //nolint:gosec // a descriptor
+	return remove(int(s.dir.Fd()), wire.SocketName)
 }
 
 // isIn tells whether the directory has this very socket.
 func (s *socket) isIn(dir *os.File) bool {
 	var info unix.Stat_t
-	err := unix.Fstatat(int(dir.Fd()), wire.SocketName, &info, unix.AT_SYMLINK_NOFOLLOW) //nolint:gosec // a descriptor
+	err := unix.Fstatat(int(dir.Fd()), wire.SocketName, &info, unix.AT_SYMLINK_NOFOLLOW)
 	return err == nil && fileID{info.Dev, info.Ino} == s.id
 }
 
@@ -107,5 +107,5 @@ func remove(dir int, name string) error {
 
 // procFD is the path of a file in an open directory.
 func procFD(dir *os.File, name string) string {
-	return "/proc/self/fd/" + strconv.Itoa(int(dir.Fd())) + "/" + name //nolint:gosec // a descriptor
+	return "/proc/self/fd/" + strconv.Itoa(int(dir.Fd())) + "/" + name
 }

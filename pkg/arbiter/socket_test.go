@@ -52,7 +52,7 @@ func TestSharesThatWereThereBefore(t *testing.T) {
 	for _, name := range []string{wire.SocketName, wire.SocketName + ".new"} {
 		opened, err := os.Open(a)
 		require.NoError(t, err)
-		defer opened.Close() //nolint:errcheck,revive // twice
+		t.Cleanup(func() { _ = opened.Close() })
 		var config net.ListenConfig
 		listener, err := config.Listen(t.Context(), "unixpacket", fmt.Sprintf("/proc/self/fd/%d/%s", opened.Fd(), name))
 		require.NoError(t, err)

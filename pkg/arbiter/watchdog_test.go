@@ -148,7 +148,7 @@ func TestProcessesThatAreTooMuchAreKilled(t *testing.T) {
 	n.usage.set(h.pid(), 5000*mib)
 	var exit *exec.ExitError
 	require.ErrorAs(t, h.Wait(), &exit)
-	require.Equal(t, unix.SIGKILL, unix.Signal(exit.Sys().(interface{ Signal() unix.Signal }).Signal()))
+	require.Equal(t, unix.SIGKILL, exit.Sys().(interface{ Signal() unix.Signal }).Signal())
 	eventually(t, func() bool { return honest.ask(t, "charge") == fmt.Sprint(uint64(3000*mib)) }, "who can explain what it holds lives on")
 	require.Equal(t, "slot 0 ok", bystander.ask(t, "again", other))
 }

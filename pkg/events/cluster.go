@@ -91,7 +91,7 @@ func shorten(text string, limit int) string {
 
 // sink sends events, and is asked by client-go only.
 type sink struct {
-	ctx    context.Context //nolint:containedctx // the interface has none
+	ctx    context.Context // the interface has none
 	client *rest.RESTClient
 }
 

@@ -177,8 +177,6 @@ func Reason(text string) (field [ReasonSize]byte) {
 
 // Text is what a terminated field says.
 func Text(field []byte) string {
-	if end := bytes.IndexByte(field, 0); end >= 0 {
-		return string(field[:end])
-	}
-	return string(field)
+	text, _, _ := bytes.Cut(field, []byte{0})
+	return string(text)
 }

@@ -20,14 +20,14 @@ import (
 	"github.com/tranche-dra/tranche/pkg/wire"
 )
 
-// Refused is an answer that is no welcome.
-type Refused struct {
+// RefusedError is an answer that is no welcome.
+type RefusedError struct {
 	Status wire.Status
 	Reason string
 }
 
 // Error implements error.
-func (r *Refused) Error() string { return fmt.Sprintf("refused (%s): %s", r.Status, r.Reason) }
+func (r *RefusedError) Error() string { return fmt.Sprintf("refused (%s): %s", r.Status, r.Reason) }
 
 // Client is one connection to the arbiter of a share, with the pages that it
 // brought. Methods must not be called concurrently, but for those of the pages.
@@ -67,7 +67,7 @@ func Hello(role wire.Role) wire.Hello {
 }
 
 // Connect says hello, with descriptors, and maps what comes back. The error is a
-// *Refused where the arbiter says no.
+// *RefusedError where the arbiter says no.
 func Connect(ctx context.Context, dir string, hello wire.Hello, files ...*os.File) (*Client, error) {
 	conn, err := Dial(ctx, dir)
 	if err != nil {
@@ -124,7 +124,7 @@ func (c *Client) receive() error {
 		return err
 	}
 	if c.Welcome.Status < 0 {
-		return &Refused{c.Welcome.Status, wire.Text(c.Welcome.Reason[:])}
+		return &RefusedError{c.Welcome.Status, wire.Text(c.Welcome.Reason[:])}
 	}
 	controls, err := unix.ParseSocketControlMessage(oob[:oobn])
 	if err != nil {

@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nvml_test
+
+import (
+	"context"
+	"testing"
+
+	gonvml "github.com/NVIDIA/go-nvml/pkg/nvml"
+	"github.com/NVIDIA/go-nvml/pkg/nvml/mock/dgxa100"
+	"github.com/stretchr/testify/require"
+
+	"github.com/tranche-dra/tranche/pkg/card"
+	"github.com/tranche-dra/tranche/pkg/card/nvml"
+)
+
+const firstUUID card.UUID = "GPU-8f3c2a10-5b7e-4c21-9d0a-000000000000"
+
+// answers are what a card says of its processes.
+type answers struct {
+	computing, drawing       []gonvml.ProcessInfo
+	computingRet, drawingRet gonvml.Return
+}
+
+// asked is a machine whose first card gives these answers.
+func asked(t *testing.T, a answers) *machine {
+	t.Helper()
+	m := newMachine(t, dgxa100.New())
+	d := m.device(0)
+	d.GetComputeRunningProcessesFunc = func() ([]gonvml.ProcessInfo, gonvml.Return) { return a.computing, a.computingRet }
+	d.GetGraphicsRunningProcessesFunc = func() ([]gonvml.ProcessInfo, gonvml.Return) { return a.drawing, a.drawingRet }
+	m.DeviceGetHandleByUUIDFunc = func(uuid string) (gonvml.Device, gonvml.Return) {
+		if uuid != d.UUID {
+			return nil, gonvml.ERROR_NOT_FOUND
+		}
+		return d, gonvml.SUCCESS
+	}
+	return m
+}
+
+func TestWhatProcessesHold(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct {
+		answers
+		want []card.ProcessMemory
+	}{
+		"nobody uses the card": {answers{}, []card.ProcessMemory{}},
+		"some compute, some draw, and one does both": {
+			answers{
+				computing: []gonvml.ProcessInfo{{Pid: 30, UsedGpuMemory: 3}, {Pid: 10, UsedGpuMemory: 1}},
+				drawing:   []gonvml.ProcessInfo{{Pid: 20, UsedGpuMemory: 2}, {Pid: 10, UsedGpuMemory: 1}},
+			},
+			[]card.ProcessMemory{{PID: 10, Bytes: 1}, {PID: 20, Bytes: 2}, {PID: 30, Bytes: 3}},
+		},
+		"a card that cannot draw": {
+			answers{computing: []gonvml.ProcessInfo{{Pid: 30, UsedGpuMemory: 3}}, drawingRet: gonvml.ERROR_NOT_SUPPORTED},
+			[]card.ProcessMemory{{PID: 30, Bytes: 3}},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			got, err := asked(t, tc.answers).source(nvml.Options{}).Processes(t.Context(), firstUUID)
+			require.NoError(t, err)
+			require.Equal(t, tc.want, got)
+		})
+	}
+}
+
+func TestACardThatDoesNotTell(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct {
+		answers
+		card card.UUID
+		says string
+	}{
+		"a card that is not there":    {answers{}, "GPU-none", "find card: NVML does not answer"},
+		"a card that is lost":         {answers{computingRet: gonvml.ERROR_GPU_IS_LOST}, firstUUID, "list processes: NVML does not answer"},
+		"a card that is lost between": {answers{drawingRet: gonvml.ERROR_GPU_IS_LOST}, firstUUID, "list processes with graphics: NVML does not answer"},
+		"a driver that does not know": {
+			answers{computing: []gonvml.ProcessInfo{{Pid: 7, UsedGpuMemory: ^uint64(0)}}}, firstUUID, "the driver does not say what process 7 holds",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			m := asked(t, tc.answers)
+			s := m.source(nvml.Options{})
+			_, err := s.Processes(t.Context(), tc.card)
+			require.ErrorIs(t, err, nvml.ErrUnavailable)
+			require.ErrorContains(t, err, tc.says)
+			require.ErrorContains(t, err, string(tc.card))
+			require.Equal(t, 1, m.shutdowns, "NVML is started anew the next time")
+		})
+	}
+}
+
+func TestAMachineWithoutADriverTellsNothing(t *testing.T) {
+	t.Parallel()
+	m := asked(t, answers{})
+	m.init = gonvml.ERROR_LIBRARY_NOT_FOUND
+	_, err := m.source(nvml.Options{}).Processes(t.Context(), firstUUID)
+	require.ErrorContains(t, err, "no NVIDIA driver")
+}
+
+func TestProcessesAreNotReadForWhoHasGone(t *testing.T) {
+	t.Parallel()
+	m := asked(t, answers{})
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err := m.source(nvml.Options{}).Processes(ctx, firstUUID)
+	require.ErrorIs(t, err, context.Canceled)
+	require.Zero(t, m.inits)
+}
