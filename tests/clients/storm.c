@@ -2,11 +2,16 @@
  *
  * storm PROCESSES THREADS ROUNDS [BYTES]
  *
+ * (PROCESSES may be "self": the program itself, and no other.) A line "races" says that a
+ * process is at it.
+ *
  * Processes race for the memory of one card, each with some threads: every
  * thread takes blocks by all kinds until it is refused, and frees them again,
  * ROUNDS times. Nothing but success and out of memory may come back.
  */
 #include <pthread.h>
+#include <signal.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 
 #include "kinds.h"
@@ -74,6 +79,7 @@ static void run_threads(unsigned threads, unsigned rounds, size_t bytes, uint64_
 		expect(result, CUDA_ERROR_OUT_OF_MEMORY, "a context", __FILE__, __LINE__);
 		usleep(1000);
 	}
+	say("races");
 	for (unsigned i = 0; i < threads; i++) {
 		racer[i] = (struct racer){.context = context, .seed = seed * 1000 + i, .rounds = rounds, .bytes = bytes};
 		HOLDS(!pthread_create(&thread[i], NULL, race, &racer[i]));
@@ -95,17 +101,22 @@ int main(int argc, char **argv)
 
 	if (argc < 4)
 		fail("usage: storm PROCESSES THREADS ROUNDS [BYTES]");
-	processes = (unsigned)number(argv[1]);
 	threads = (unsigned)number(argv[2]);
 	rounds = (unsigned)number(argv[3]);
 	if (argc > 4)
 		bytes = number(argv[4]);
+	if (!strcmp(argv[1], "self")) {
+		run_threads(threads, rounds, bytes, 1);
+		return 0;
+	}
+	processes = (unsigned)number(argv[1]);
 	/* Forked before CUDA is used. */
 	for (unsigned i = 0; i < processes; i++) {
 		pid_t pid = fork();
 
 		HOLDS(pid >= 0);
 		if (!pid) {
+			prctl(PR_SET_PDEATHSIG, SIGKILL);
 			run_threads(threads, rounds, bytes, i + 1);
 			exit(0);
 		}

@@ -157,25 +157,38 @@ func TestASecondArbiterStandsByAndTakesOver(t *testing.T) {
 // above the limit and nobody is left behind.
 func TestTheArbiterDiesAgainAndAgainWhileProcessesRace(t *testing.T) {
 	t.Parallel()
+	const processes = 3
 	p := newPlace(t, 1024)
-	done := make(chan error, 1)
-	go func() {
-		_, err := rig.Run(t.Context(), p.box, rig.Client("storm"), "4", "2", strconv.Itoa(scaled(60)))
-		done <- err
-	}()
+	racing := make([]*rig.Program, processes)
+	for i := range racing {
+		racing[i] = start(t, p.box, nil, "storm", "self", "2", strconv.Itoa(scaled(150)))
+		_, err := racing[i].Expect("races")
+		require.NoError(t, err)
+	}
 	deaths := 0
-	for running := true; running; deaths++ {
-		select {
-		case err := <-done:
-			require.NoError(t, err)
-			running = false
-		default:
-			p.signal(t, syscall.SIGKILL)
-			p.restart(t)
-		}
+	for ; running(racing) && deaths < 50; deaths++ {
+		p.signal(t, syscall.SIGKILL)
+		p.restart(t)
 	}
 	t.Logf("it died %d times", deaths)
+	require.NotZero(t, deaths)
+	for _, program := range racing {
+		_, err := program.End()
+		require.NoError(t, err)
+	}
 	p.gone(t)
+}
+
+// running tells whether one of the programs has not ended.
+func running(programs []*rig.Program) bool {
+	for _, p := range programs {
+		select {
+		case <-p.Done():
+		default:
+			return true
+		}
+	}
+	return false
 }
 
 func TestARemovedSocketHurtsNobodyWhoIsConnected(t *testing.T) {

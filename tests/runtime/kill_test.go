@@ -55,7 +55,7 @@ func TestAStoppedProcessHoldsNobodyUp(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t, 768)
 	for range scaled(20) {
-		busy := start(t, p.box, nil, "storm", "1", "2", "1000000")
+		busy := start(t, p.box, nil, "storm", "self", "2", "1000000")
 		require.NoError(t, rig.Until("it to be at work", func() (bool, error) {
 			held, err := p.rig.Held(p.share)
 			return held > 128*rig.MiB, err

@@ -43,7 +43,7 @@ func TestFunctionsOfANewerDriverPassThrough(t *testing.T) {
 		"another of them":                         {"cuStreamGetDevice", "same", "same"},
 		"one that every driver has":               {"cuEventCreate", "same", "same"},
 		"one that allocates":                      {"cuMemAlloc", "ours", "ours"},
-		"one of CUDA 13 that changes pools":       {"cuMemSetMemPool", "ours", "ours"},
+		"one of CUDA 13 that waits":               {"cuCtxSynchronize_v2", "ours", "missing"},
 		"a table that is handed through":          {"cuGetExportTable", "same", "same"},
 		"a name that no driver has":               {"cuNobodyHasThis", "missing", "missing"},
 		"the function that answers these queries": {"cuGetProcAddress_v2", "ours", "missing"},
