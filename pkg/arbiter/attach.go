@@ -93,6 +93,7 @@ func (s *served) seatFor(p process, hello wire.Hello, fd int) (*attachment, wire
 	if err := s.haveLedger(); err != nil {
 		return nil, 0, refuse(wire.EFull, "%v", err)
 	}
+	s.mend()
 	a, ok := s.attach(p, hello.NSPID)
 	if !ok {
 		return nil, 0, refuse(wire.EFull, "the share has %d processes, which is the most", wire.MaxSlots)

@@ -104,9 +104,7 @@ func newGrant(card string, fill func(*wire.Grant)) (*page[wire.Grant], error) {
 }
 
 func newLedger() (*page[wire.Ledger], error) {
-	return newPage(ledgerName, wire.LedgerSize, sealsWritable, func(l *wire.Ledger) {
-		l.Magic, l.Version, l.Slots = wire.LedgerMagic, wire.ContractVersion, wire.MaxSlots
-	})
+	return newPage(ledgerName, wire.LedgerSize, sealsWritable, label)
 }
 
 func newDemand() (*page[wire.Demand], error) {
@@ -145,6 +143,6 @@ func adoptLedger(fd int, want fileID) (*page[wire.Ledger], error) {
 	if err != nil {
 		return nil, fmt.Errorf("adopt ledger: %w", err)
 	}
-	p.words.Magic, p.words.Version, p.words.Slots = wire.LedgerMagic, wire.ContractVersion, wire.MaxSlots
+	label(p.words)
 	return p, nil
 }
