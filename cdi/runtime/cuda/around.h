@@ -22,12 +22,12 @@
 
 #include <stdbool.h>
 
-#include "card.h"
+#include "context.h"
 #include "cuda.h"
 
 struct around {
 	struct card *card;
-	struct hold hold;   /* what was taken */
+	struct estimate taken;
 	uint64_t estimate;
 	void *handle;       /* what the call is about */
 	void **made;        /* where the call puts what it makes */

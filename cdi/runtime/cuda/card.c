@@ -161,6 +161,16 @@ uint64_t card_charge(const struct card *card)
 	return sum;
 }
 
+bool card_stays_above(const struct card *card)
+{
+	for (int i = 0; i < 20; i++) {
+		if (card_charge(card) <= card_limit(card))
+			return false;
+		nap_ns(1000000);
+	}
+	return true;
+}
+
 /* Bytes of the hold in share i. */
 static uint64_t part_of(const struct hold *hold, size_t i)
 {
@@ -345,8 +355,7 @@ static enum session_measured measure_shares(struct hold *hold, struct card *card
 	return worst;
 }
 
-/* What the process holds on the card besides what it asked for. */
-static uint64_t implicit_of(const struct card *card)
+uint64_t card_implicit(const struct card *card)
 {
 	uint64_t sum = 0;
 
@@ -359,7 +368,7 @@ static void begin_doubt(struct card *card)
 {
 	if (__atomic_exchange_n(&card->doubtful, 1, __ATOMIC_ACQ_REL))
 		return;
-	__atomic_store_n(&card->doubt_base, implicit_of(card), __ATOMIC_RELAXED);
+	__atomic_store_n(&card->doubt_base, card_implicit(card), __ATOMIC_RELAXED);
 	__atomic_add_fetch(&doubts, 1, __ATOMIC_RELAXED);
 }
 
@@ -383,7 +392,7 @@ enum session_measured hold_measure(struct hold *hold, struct card *card, bool ev
 	if (hold)
 		hold_drop(hold);
 	__atomic_store_n(&card->measured_at, now_ns(), __ATOMIC_RELAXED);
-	if (__atomic_load_n(&card->doubtful, __ATOMIC_RELAXED) && implicit_of(card) <= __atomic_load_n(&card->doubt_base, __ATOMIC_RELAXED))
+	if (__atomic_load_n(&card->doubtful, __ATOMIC_RELAXED) && card_implicit(card) <= __atomic_load_n(&card->doubt_base, __ATOMIC_RELAXED))
 		end_doubt(card);
 	return lent > others ? lent : others;
 }
@@ -395,9 +404,9 @@ bool card_look_again(struct card *card, uint64_t interval)
 	if (!__atomic_load_n(&card->doubtful, __ATOMIC_RELAXED) ||
 	    now_ns() - __atomic_load_n(&card->measured_at, __ATOMIC_RELAXED) < interval)
 		return false;
-	before = implicit_of(card);
+	before = card_implicit(card);
 	hold_measure(NULL, card, false);
-	return implicit_of(card) < before;
+	return card_implicit(card) < before;
 }
 
 void hold_doubt(struct hold *hold)

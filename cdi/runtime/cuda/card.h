@@ -19,6 +19,7 @@
 #define CARD_MAX 64
 /* Shares of one card in one container. */
 #define CARD_SHARES 8
+#define CARD_LIMITS (CU_LIMIT_MALLOC_HEAP_SIZE + 1)
 
 struct card {
 	CUdevice device;
@@ -27,6 +28,7 @@ struct card {
 	uint32_t primary_refs;     /* retained and not released */
 	uint32_t primary_starting; /* calls that are making the primary context */
 	uint32_t contexts;         /* made, not destroyed */
+	uint64_t limit_default[CARD_LIMITS]; /* of contexts, by enum CUlimit: stack, printf, heap */
 
 	/* While memory is in doubt that the driver no longer holds for this process: what was
 	 * measured before, besides. */
@@ -75,6 +77,11 @@ void card_end(struct card *card);
 uint64_t card_limit(const struct card *card);
 /* What all processes of the shares hold together. */
 uint64_t card_charge(const struct card *card);
+/* Whether that is above the limits, and not only for the instant in which somebody's
+ * estimate is settled and counted twice. */
+bool card_stays_above(const struct card *card);
+/* What this process holds on the card besides what it asked for, as last measured. */
+uint64_t card_implicit(const struct card *card);
 
 /* Takes bytes from one share, or from several. CUDA_ERROR_OUT_OF_MEMORY: there is
  * not enough; other errors: the card may not be used. LEDGER_COMMITTED needs card_begin. */

@@ -188,20 +188,28 @@ CUresult card_connect(struct card *card)
 	return CUDA_SUCCESS;
 }
 
-CUresult card_verdict(const struct card *card, enum session_measured measured)
+CUresult estimate_take(struct estimate *estimate, struct card *card, uint64_t bytes)
 {
-	if (measured == SESSION_UNANSWERED) {
+	CUresult result = hold_take(&estimate->hold, card, LEDGER_RESERVE, bytes);
+
+	if (result == CUDA_ERROR_OUT_OF_MEMORY && trim_card(card))
+		result = hold_take(&estimate->hold, card, LEDGER_RESERVE, bytes);
+	estimate->before = card_implicit(card);
+	return result;
+}
+
+void estimate_give(struct estimate *estimate)
+{
+	hold_unreserve(&estimate->hold);
+}
+
+CUresult estimate_settle(struct estimate *estimate, struct card *card)
+{
+	uint64_t expected = estimate->before + estimate->hold.bytes;
+
+	if (hold_measure(&estimate->hold, card, false) == SESSION_UNANSWERED) {
 		session_say("tranche-arbiter does not answer; see that it runs on this node (tranche-node doctor)");
 		return CUDA_ERROR_SYSTEM_NOT_READY;
 	}
-	return card_charge(card) <= card_limit(card) ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
-}
-
-CUresult estimate_take(struct hold *hold, struct card *card, uint64_t bytes)
-{
-	CUresult result = hold_take(hold, card, LEDGER_RESERVE, bytes);
-
-	if (result == CUDA_ERROR_OUT_OF_MEMORY && trim_card(card))
-		result = hold_take(hold, card, LEDGER_RESERVE, bytes);
-	return result;
+	return card_implicit(card) > expected && card_stays_above(card) ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_SUCCESS;
 }

@@ -33,11 +33,18 @@ void context_revive(struct owner owner, struct card *card);
  * has no liaison yet. */
 CUresult card_connect(struct card *card);
 
-/* The card was measured after a call that made something: whether it may stay.
- * CUDA_ERROR_OUT_OF_MEMORY: the shares hold more than their limits now. */
-CUresult card_verdict(const struct card *card, enum session_measured measured);
+/* What a call is expected to need besides what it names. */
+struct estimate {
+	struct hold hold;
+	uint64_t before; /* what was held besides, before the call */
+};
 
-/* Takes an estimate for what the call is going to need besides. */
-CUresult estimate_take(struct hold *hold, struct card *card, uint64_t bytes);
+CUresult estimate_take(struct estimate *estimate, struct card *card, uint64_t bytes);
+/* The call failed: gives the estimate back. */
+void estimate_give(struct estimate *estimate);
+/* The call has been made: measures what it took. CUDA_ERROR_OUT_OF_MEMORY: more than was
+ * estimated, and more than there is room for; CUDA_ERROR_SYSTEM_NOT_READY: nobody can
+ * measure it. In both cases the caller undoes it. */
+CUresult estimate_settle(struct estimate *estimate, struct card *card);
 
 #endif

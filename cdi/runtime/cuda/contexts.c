@@ -51,7 +51,7 @@ static CUresult begin(struct around *around, CUdevice device)
 	if (result == CUDA_SUCCESS && session_closed())
 		result = CUDA_ERROR_SYSTEM_NOT_READY;
 	if (result == CUDA_SUCCESS)
-		result = estimate_take(&around->hold, around->card, context_estimate(around->card));
+		result = estimate_take(&around->taken, around->card, context_estimate(around->card));
 	return result == CUDA_SUCCESS ? CUDA_SUCCESS : leave_with(around, result);
 }
 
@@ -59,16 +59,13 @@ static CUresult begin(struct around *around, CUdevice device)
  * after_undo called. */
 static CUresult judge(struct around *around)
 {
-	enum session_measured measured;
-
 	__atomic_add_fetch(&around->card->contexts, 1, __ATOMIC_RELAXED);
 	if (!session_start_liaison()) {
 		session_say("the system refuses a thread; CUDA is refused");
-		hold_unreserve(&around->hold);
+		estimate_give(&around->taken);
 		return CUDA_ERROR_OPERATING_SYSTEM;
 	}
-	measured = hold_measure(&around->hold, around->card, false);
-	return card_verdict(around->card, measured);
+	return estimate_settle(&around->taken, around->card);
 }
 
 static void after_undo(struct around *around)
@@ -80,11 +77,11 @@ static void after_undo(struct around *around)
 /* The driver has not made it. True: some room was found, try again. */
 static bool failed(struct around *around, CUresult result)
 {
-	uint64_t estimate = around->hold.bytes;
+	uint64_t estimate = around->taken.hold.bytes;
 
-	hold_unreserve(&around->hold);
+	estimate_give(&around->taken);
 	return result == CUDA_ERROR_OUT_OF_MEMORY && around->tries++ == 0 && trim_card(around->card) &&
-	       estimate_take(&around->hold, around->card, estimate) == CUDA_SUCCESS;
+	       estimate_take(&around->taken, around->card, estimate) == CUDA_SUCCESS;
 }
 
 CUresult around_begin_context(struct around *around, CUcontext *made, CUdevice device)
@@ -228,27 +225,27 @@ bool around_end_green(struct around *around, CUresult *result)
 	return false;
 }
 
-/* What a limit of a context costs beyond the present one, at most. */
-static uint64_t limit_cost(CUlimit limit, size_t value, size_t before, const struct card *card)
+/* What a limit of a context costs beyond the default, at most. The driver may take the
+ * new memory before it gives the old back, so what the limit was before makes no
+ * difference. */
+static uint64_t limit_cost(struct card *card, CUlimit limit, size_t value, size_t before)
 {
-	uint64_t more = value > before ? value - before : 0;
 	int processors = 0, threads = 0;
+	uint64_t none = 0, more;
 
-	switch (limit) {
-	case CU_LIMIT_STACK_SIZE:
+	if (limit >= CARD_LIMITS)
+		return 0;
+	/* Who sets it for the first time finds the default. */
+	__atomic_compare_exchange_n(&card->limit_default[limit], &none, before, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED);
+	before = __atomic_load_n(&card->limit_default[limit], __ATOMIC_RELAXED);
+	more = value > before ? value - before : 0;
+	if (limit == CU_LIMIT_STACK_SIZE) {
 		real_cuDeviceGetAttribute(&processors, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, card->device);
 		real_cuDeviceGetAttribute(&threads, CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR, card->device);
 		if (__builtin_mul_overflow(more, (uint64_t)processors * (uint64_t)threads, &more))
 			return UINT64_MAX;
-		break;
-	case CU_LIMIT_PRINTF_FIFO_SIZE:
-	case CU_LIMIT_MALLOC_HEAP_SIZE:
-		break;
-	default:
-		more = 0;
 	}
-	/* The driver may have the new block before it frees the old one. */
-	return more == 0 ? 0 : frames_of(more) + frames_of(before);
+	return frames_of(more);
 }
 
 CUresult around_begin_limit(struct around *around, CUlimit limit, size_t value)
@@ -267,7 +264,7 @@ CUresult around_begin_limit(struct around *around, CUlimit limit, size_t value)
 	around->number = before;
 	around->estimate = (uint64_t)limit;
 	around->handle = NULL;
-	result = estimate_take(&around->hold, around->card, limit_cost(limit, value, before, around->card));
+	result = estimate_take(&around->taken, around->card, limit_cost(around->card, limit, value, before));
 	return result == CUDA_SUCCESS ? CUDA_SUCCESS : leave_with(around, result);
 }
 
@@ -279,7 +276,7 @@ bool around_end_limit(struct around *around, CUresult *result)
 		if (failed(around, *result))
 			return true;
 	} else {
-		*result = card_verdict(around->card, hold_measure(&around->hold, around->card, false));
+		*result = estimate_settle(&around->taken, around->card);
 		if (*result != CUDA_SUCCESS) {
 			real_cuCtxSetLimit((CUlimit)around->estimate, around->number);
 			hold_measure(NULL, around->card, false);

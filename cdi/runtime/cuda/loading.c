@@ -35,18 +35,18 @@ static CUresult begin(struct around *around, struct card *card, uint64_t estimat
 
 	around->card = card;
 	if (result == CUDA_SUCCESS)
-		result = estimate_take(&around->hold, card, estimate);
+		result = estimate_take(&around->taken, card, estimate);
 	return result == CUDA_SUCCESS ? CUDA_SUCCESS : refuse(around, result);
 }
 
 /* The call failed. True: there is room now, again. */
 static bool failed(struct around *around, CUresult result)
 {
-	uint64_t estimate = around->hold.bytes;
+	uint64_t estimate = around->taken.hold.bytes;
 
-	hold_unreserve(&around->hold);
+	estimate_give(&around->taken);
 	if (result == CUDA_ERROR_OUT_OF_MEMORY && around->tries++ == 0 && trim_card(around->card) &&
-	    estimate_take(&around->hold, around->card, estimate) == CUDA_SUCCESS)
+	    estimate_take(&around->taken, around->card, estimate) == CUDA_SUCCESS)
 		return true;
 	guard_leave();
 	return false;
@@ -54,7 +54,7 @@ static bool failed(struct around *around, CUresult result)
 
 static CUresult measured(struct around *around)
 {
-	return card_verdict(around->card, hold_measure(&around->hold, around->card, false));
+	return estimate_settle(&around->taken, around->card);
 }
 
 /* ---- modules ---------------------------------------------------------------- */
@@ -344,7 +344,7 @@ static bool end_use(struct around *around, CUresult *result)
 		return false;
 	if (*result != CUDA_SUCCESS)
 		return failed(around, *result);
-	hold_measure(&around->hold, around->card, false);
+	estimate_settle(&around->taken, around->card);
 	if (around->used == THING_MODULE)
 		module_loaded(around->handle);
 	else if (around->used == THING_LIBRARY && context_current(&around->card, &owner) == CUDA_SUCCESS)

@@ -100,10 +100,9 @@ static CUresult allocate_once(const struct request *request, struct reservoir *r
 		return result;
 	}
 	result = call(request);
-	reservoir_settle(reservoir, &hold);
-	if (result != CUDA_SUCCESS)
-		return result;
-	return card_charge(card) <= card_limit(card) ? CUDA_SUCCESS : undo(request, reservoir);
+	if (reservoir_settle(reservoir, &hold) && result == CUDA_SUCCESS && card_stays_above(card))
+		return undo(request, reservoir);
+	return result;
 }
 
 static CUresult allocate_in(const struct request *request, CUmemoryPool pool, struct card *card)

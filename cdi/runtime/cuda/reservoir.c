@@ -162,9 +162,10 @@ static void charge(struct reservoir *reservoir, uint64_t bytes, struct hold *dou
 	recount(reservoir);
 }
 
-void reservoir_settle(struct reservoir *reservoir, struct hold *taken)
+bool reservoir_settle(struct reservoir *reservoir, struct hold *taken)
 {
 	struct hold doubt = { .card = reservoir->card };
+	bool beyond = false;
 	cuuint64_t reserved = 0;
 	uint64_t number;
 	bool answered;
@@ -180,12 +181,14 @@ void reservoir_settle(struct reservoir *reservoir, struct hold *taken)
 		reservoir->used = number;
 		if (taken)
 			hold_merge(&reservoir->hold, taken);
+		beyond = frames_of(reserved) > reservoir->hold.bytes;
 		charge(reservoir, frames_of(reserved), &doubt);
 	} else if (taken) {
 		hold_keep(taken, 0);
 	}
 	lock_give(&reservoir->lock);
 	hold_end(&doubt, true);
+	return beyond;
 }
 
 /* The last of a destroyed pool is gone, or will be when its streams get there: only

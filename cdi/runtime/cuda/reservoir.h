@@ -46,8 +46,9 @@ void reservoir_get(struct reservoir *reservoir);
 void reservoir_register(CUmemoryPool pool, struct card *card);
 
 /* Asks the driver, charges what it says, and gives the rest of taken (may be NULL)
- * back. Does the card_end of the caller's card_begin. */
-void reservoir_settle(struct reservoir *reservoir, struct hold *taken);
+ * back. Does the card_end of the caller's card_begin. True: it has grown by more than was
+ * taken. */
+bool reservoir_settle(struct reservoir *reservoir, struct hold *taken);
 
 /* The pool was destroyed: what it held is free once its allocations are. Does
  * card_end. */
