@@ -142,12 +142,12 @@ static void fill(CUgraphNode *array, size_t place, size_t room, CUgraphNode node
 
 static CUresult finish(CUgraphNode *array, size_t found, size_t *count, bool data)
 {
-	size_t room = *count;
+	size_t room = array ? *count : 0; /* without an array, count is an answer only */
 	*count = found;
 	/* Without a place for its data, an edge that has some must not look like an ordinary one. */
 	if (data)
 		return CUDA_ERROR_LOSSY_QUERY;
-	for (size_t i = found; array && i < room; i++)
+	for (size_t i = found; i < room; i++)
 		array[i] = NULL;
 	return CUDA_SUCCESS;
 }
@@ -188,8 +188,8 @@ static CUresult list_edges(CUgraph graph, CUgraphNode *from, CUgraphNode *to, CU
 				data[found] = edge->data;
 			lossy |= from && !data && has_data(edge);
 		}
-	size_t room = *count;
-	for (size_t i = found; to && i < room; i++)
+	size_t room = to ? *count : 0;
+	for (size_t i = found; i < room; i++)
 		to[i] = NULL;
 	return finish(from, found, count, lossy);
 }
