@@ -83,6 +83,7 @@ func TestMemoryOfTheSimulatedDriver(t *testing.T) {
 		memory  uint64
 		profile int
 		copies  bool // another copy of the library in one process, which sanitizers cannot have
+		steps   bool // instruction by instruction, of which the thread sanitizer has too many
 	}{
 		"linear, pitched, managed and host memory": {program: "linear"},
 		"contexts":                                 {program: "contexts"},
@@ -93,7 +94,7 @@ func TestMemoryOfTheSimulatedDriver(t *testing.T) {
 		"arrays":                                   {program: "arrays"},
 		"memory that processes share":              {program: "shared"},
 		"processes that are killed at any instant": {program: "kills", args: []string{cmp.Or(os.Getenv("KILLS"), "30")}},
-		"processes that are killed between two instructions": {program: "steps", args: []string{"10"}},
+		"processes that are killed between two instructions": {program: "steps", args: []string{"10"}, steps: true},
 		"fork and exec": {program: "forks"},
 		"two copies of the library in one process": {program: "second", copies: true},
 		"many threads":                                     {program: "threads"},
@@ -107,6 +108,9 @@ func TestMemoryOfTheSimulatedDriver(t *testing.T) {
 			t.Parallel()
 			if tc.copies && flavour() != "release" {
 				t.Skip("a sanitizer cannot be in a process twice")
+			}
+			if tc.steps && flavour() == "tsan" {
+				t.Skip("that would take minutes")
 			}
 			m := newMachine(t, twoCards(cmp.Or(tc.memory, 1<<30), tc.profile)...)
 			out, err := m.program(t, tc.program, tc.args...).CombinedOutput()

@@ -72,6 +72,14 @@ unsigned sim_version(void)
 	return process.version;
 }
 
+/* Where the kernel cannot wipe a page. */
+static uint32_t *to_wipe;
+
+static void wipe(void)
+{
+	__atomic_store_n(to_wipe, 0, __ATOMIC_RELEASE);
+}
+
 /* A page that a child of fork gets as zeros. */
 static uint32_t *make_alive(void)
 {
@@ -80,7 +88,8 @@ static uint32_t *make_alive(void)
 
 	if (page == MAP_FAILED)
 		return NULL;
-	if (madvise(page, size, MADV_WIPEONFORK) != 0) {
+	to_wipe = page;
+	if (madvise(page, size, MADV_WIPEONFORK) != 0 && pthread_atfork(NULL, NULL, wipe) != 0) {
 		munmap(page, size);
 		return NULL;
 	}
