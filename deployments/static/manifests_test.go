@@ -155,6 +155,7 @@ func TestTheRuntimeIsInstalledBeforeTheDriverStarts(t *testing.T) {
 	pod := daemonSet(t, node).Spec.Template.Spec
 	require.Len(t, pod.InitContainers, 1)
 	install, driver := pod.InitContainers[0], pod.Containers[0]
+	require.Equal(t, driver.Name, daemonSet(t, node).Spec.Template.Annotations["kubectl.kubernetes.io/default-container"])
 	require.Equal(t, driver.Image, install.Image)
 	require.Equal(t, []string{
 		"/usr/bin/tranche-node", "install-runtime", "--from=" + v1alpha1.DefaultRuntimeSource, "--to=" + v1alpha1.DefaultStateDir + "/runtime",

@@ -96,6 +96,12 @@ func TestTheDriverStartsAgainWhenItsStateDirectoryIsCovered(t *testing.T) {
 		found := about(report, "state directory")
 		return len(found) == 1 && found[0].Level == doctor.Warning // it is in memory
 	}
+	var said string
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Log(said)
+		}
+	})
 	require.NoError(t, unix.Mount("tmpfs", stateDir, "tmpfs", 0, "mode=0755"))
 	uncover := sync.OnceValue(func() error { return unix.Unmount(stateDir, unix.MNT_DETACH) })
 	t.Cleanup(func() { _ = uncover() })
@@ -103,6 +109,7 @@ func TestTheDriverStartsAgainWhenItsStateDirectoryIsCovered(t *testing.T) {
 		return func() bool {
 			out, err := kube.Kubectl(t.Context(), "-n", kube.System, "exec", "daemonset/"+kube.DaemonSet, "--",
 				"/usr/bin/tranche-node", "doctor", "--output=json")
+			said = out
 			var report doctor.Report
 			if json.Unmarshal([]byte(out), &report) != nil { // the container is starting
 				return false
