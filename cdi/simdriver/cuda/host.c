@@ -128,9 +128,23 @@ CUresult cuMemHostUnregister(void *p)
 	return take_away(p, false, CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED);
 }
 
-static CUresult do_register(void *p, uint64_t bytes, unsigned flags)
+/* Whether all of the pages of a range are mapped. */
+static bool is_mapped(CUdeviceptr base, uint64_t bytes)
 {
 	uint64_t page = page_size();
+	unsigned char states[4096];
+
+	for (CUdeviceptr at = base / page * page; at < base + bytes; at += sizeof(states) * page) {
+		uint64_t left = base + bytes - at;
+
+		if (mincore((void *)(uintptr_t)at, left < sizeof(states) * page ? left : sizeof(states) * page, states) != 0)
+			return false;
+	}
+	return true;
+}
+
+static CUresult do_register(void *p, uint64_t bytes, unsigned flags)
+{
 	CUdeviceptr base = (uintptr_t)p;
 
 	SIM_CONTEXT_ENTER(context);
@@ -138,8 +152,7 @@ static CUresult do_register(void *p, uint64_t bytes, unsigned flags)
 	if (flags & CU_MEMHOSTREGISTER_IOMEMORY)
 		return CUDA_ERROR_NOT_SUPPORTED;
 	SIM_INVALID_IF(flags & ~(unsigned)REGISTER_FLAGS);
-	/* Fails where nothing is mapped. */
-	SIM_INVALID_IF(msync((void *)(uintptr_t)(base / page * page), base % page + bytes, MS_ASYNC) != 0);
+	SIM_INVALID_IF(!is_mapped(base, bytes));
 	return add(context, base, bytes, bytes, flags, false);
 }
 

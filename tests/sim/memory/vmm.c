@@ -200,11 +200,11 @@ static void addresses_can_be_wished_for(void)
 	EQUAL(wish, b);
 	OK(cuMemAddressReserve(&a, 2 * FRAME, 0, wish, 0));
 	CHECK(a != b);
-	OK(cuMemAddressReserve(&big, (uint64_t)256 << 30, 64 * FRAME, 0, 0));
+	OK(cuMemAddressReserve(&big, (uint64_t)8 << 30, 64 * FRAME, 0, 0));
 	EQUAL(0, big % (64 * FRAME));
 	OK(cuMemAddressFree(a, 2 * FRAME));
 	OK(cuMemAddressFree(b, 2 * FRAME));
-	OK(cuMemAddressFree(big, (uint64_t)256 << 30));
+	OK(cuMemAddressFree(big, (uint64_t)8 << 30));
 	FAILS(CUDA_ERROR_INVALID_VALUE, cuMemAddressReserve(&a, 100, 0, 0, 0));
 	FAILS(CUDA_ERROR_INVALID_VALUE, cuMemAddressReserve(&a, FRAME, 3, 0, 0));
 	FAILS(CUDA_ERROR_OUT_OF_MEMORY, cuMemAddressReserve(&a, UINT64_MAX / FRAME * FRAME, 0, 0, 0));
