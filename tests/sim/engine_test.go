@@ -30,7 +30,8 @@ func cases(t *testing.T, program string) {
 	for _, name := range names {
 		t.Run(strings.ReplaceAll(name[1], "_", " "), func(t *testing.T) {
 			t.Parallel()
-			newDriver(t, program, simcard.Config{UUID: firstUUID, Memory: 2 << 30}).check(t, program, name[1])
+			m := newDriver(t, program, simcard.Config{UUID: firstUUID, Memory: 2 << 30}, simcard.Config{UUID: secondUUID, Memory: 2 << 30, Index: 1, Minor: 1})
+			m.check(t, program, name[1])
 		})
 	}
 }

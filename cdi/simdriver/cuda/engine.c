@@ -18,8 +18,9 @@
 /* How often the worker wakes up once there is nothing to do, before it sleeps until it
  * is woken: whoever launches and waits in a loop need not wake it each time. */
 #define LINGERS 8
-/* How often a value in memory is looked at that a stream waits for. */
-#define POLL_EVERY (100u * 1000)
+/* How often a value in memory is looked at that a stream waits for: the longer it has waited, the less often. */
+#define POLL_FIRST (50u * 1000)
+#define POLL_LAST (1000u * 1000)
 /* Who waits for the card shows that it is alive more often than turns.c asks. */
 #define SHOW_EVERY (3u * 1000 * 1000)
 
@@ -63,6 +64,12 @@ static uint64_t first_slow(struct queue *queue, uint64_t head, uint64_t tail)
 	return queue->scanned;
 }
 
+static uint64_t poll_after(const struct queue *queue, uint64_t now)
+{
+	uint64_t waited = queue->start < now ? now - queue->start : 0;
+	return earlier(later(waited / 8, POLL_FIRST), POLL_LAST);
+}
+
 static void plan_queue(struct queue *queue, uint64_t now, struct plan *plan)
 {
 	uint64_t head = queue_head(queue), tail = queue_tail(queue);
@@ -81,7 +88,7 @@ static void plan_queue(struct queue *queue, uint64_t now, struct plan *plan)
 	if (command->kind == COMMAND_JOB && queue->job_state == JOB_PENDING)
 		return; /* whoever carries it out looks afterwards */
 	if (command->kind == COMMAND_VALUES)
-		plan->hard = earlier(plan->hard, now + POLL_EVERY);
+		plan->hard = earlier(plan->hard, now + poll_after(queue, now));
 
 	uint64_t slow = first_slow(queue, head, tail);
 	if (slow == tail)
@@ -94,7 +101,7 @@ static void plan_queue(struct queue *queue, uint64_t now, struct plan *plan)
 	/* On another card, whose worker does not know that somebody waits here. */
 	const struct moment *moment = command->kind == COMMAND_WAIT ? queue_moment(queue, command) : NULL;
 	if (moment && !moment_done(moment) && moment->queue && moment->queue->engine != queue->engine)
-		plan->hard = earlier(plan->hard, later(moment_bound(moment, now), now + POLL_EVERY / 2));
+		plan->hard = earlier(plan->hard, later(moment_bound(moment, now), now + POLL_FIRST));
 }
 
 /* The worker's part of taking turns, while a kernel waits for its turn. */

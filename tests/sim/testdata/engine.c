@@ -1,66 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Streams, events, launches and copies. Times are only ever compared as the
- * model has them: nothing depends on how fast this machine is.
+ * Streams, events, launches and copies.
  */
 #include <pthread.h>
-#include <stdint.h>
 #include <sys/wait.h>
-#include <unistd.h>
 
-#include "check.h"
-
-static const char module_text[] = ".version 7.0\n.target sm_50\n.address_size 64\n"
-				  "// tranche_sim_kernel fixed 3000000\n"
-				  ".visible .entry spin(.param .u64 nanoseconds)\n{\n\tret;\n}\n"
-				  ".visible .entry fixed()\n{\n\tret;\n}\n";
-
-static CUcontext context;
-static CUmodule module;
-static CUfunction spin, fixed;
-
-static void start(void)
-{
-	OK(cuInit(0));
-	OK(cuCtxCreate_v2(&context, 0, 0));
-	OK(cuModuleLoadData(&module, module_text));
-	OK(cuModuleGetFunction(&spin, module, "spin"));
-	OK(cuModuleGetFunction(&fixed, module, "fixed"));
-}
-
-static CUresult launch(CUstream stream, uint64_t nanoseconds)
-{
-	void *parameters[] = {&nanoseconds};
-	return cuLaunchKernel(spin, 1, 1, 1, 32, 1, 1, 0, stream, parameters, NULL);
-}
-
-static CUstream stream(unsigned flags)
-{
-	CUstream made;
-	OK(cuStreamCreate(&made, flags));
-	return made;
-}
-
-static CUevent event(void)
-{
-	CUevent made;
-	OK(cuEventCreate(&made, CU_EVENT_DEFAULT));
-	return made;
-}
-
-static CUevent recorded(CUstream in)
-{
-	CUevent made = event();
-	OK(cuEventRecord(made, in));
-	return made;
-}
-
-static float between(CUevent from, CUevent to)
-{
-	float milliseconds;
-	OK(cuEventElapsedTime(&milliseconds, from, to));
-	return milliseconds;
-}
+#include "work.h"
 
 /* ---- order and times ------------------------------------------------------------------------- */
 
@@ -68,7 +13,7 @@ static void times_are_those_of_the_kernels(void)
 {
 	start();
 	CUstream s = stream(CU_STREAM_NON_BLOCKING);
-	OK(launch(s, 1000000)); /* so that what follows waits in the queue */
+	hold(s);
 	CUevent first = recorded(s);
 	OK(launch(s, 2000000));
 	CUevent second = recorded(s);
@@ -78,19 +23,29 @@ static void times_are_those_of_the_kernels(void)
 	GIVES(CUDA_ERROR_NOT_READY, cuStreamQuery(s));
 	float unused;
 	GIVES(CUDA_ERROR_NOT_READY, cuEventElapsedTime(&unused, first, third));
-	/* Looking late does not make times later. */
-	usleep(50000);
+	let_go();
+	OK(cuEventSynchronize(third));
 	OK(cuEventQuery(third));
 	OK(cuStreamQuery(s));
 	CLOSE(between(first, second), 2.0F);
 	CLOSE(between(second, third), 3.0F);
 	CLOSE(between(third, first), -5.0F);
+	/* Looking late does not make times later. */
+	OK(launch(s, 40 * MS));
+	OK(launch(s, 2 * MS));
+	CUevent early = recorded(s);
+	OK(launch(s, 3 * MS));
+	CUevent late = recorded(s);
+	usleep(60000);
+	OK(cuEventQuery(late));
+	CHECK(between(early, late) >= 3.0F && between(early, late) < 50.0F);
 }
 
 static void legacy_stream_comes_between_blocking_ones(void)
 {
 	start();
 	CUstream a = stream(CU_STREAM_DEFAULT), b = stream(CU_STREAM_DEFAULT), apart = stream(CU_STREAM_NON_BLOCKING);
+	hold(a);
 	OK(launch(a, 2000000));
 	CUevent after_a = recorded(a);
 	OK(launch(NULL, 2000000));
@@ -98,23 +53,28 @@ static void legacy_stream_comes_between_blocking_ones(void)
 	CUevent at_apart = recorded(apart);
 	OK(launch(b, 1000000));
 	CUevent after_b = recorded(b);
+	OK(cuEventSynchronize(at_apart)); /* it does not wait for any of them */
+	GIVES(CUDA_ERROR_NOT_READY, cuStreamQuery(NULL));
+	let_go();
 	OK(cuCtxSynchronize());
 	CLOSE(between(after_a, after_legacy), 2.0F);
 	CLOSE(between(after_legacy, after_b), 1.0F);
-	CHECK(between(after_a, at_apart) < 0); /* it did not wait for any of them */
 }
 
 static void blocking_streams_run_beside_each_other(void)
 {
 	start();
 	CUstream a = stream(CU_STREAM_DEFAULT), b = stream(CU_STREAM_DEFAULT);
+	hold(a);
+	hold(b);
 	for (int i = 0; i < 10; i++)
 		OK(launch(a, 1000000));
 	CUevent after_a = recorded(a);
 	OK(launch(b, 1000000));
 	CUevent after_b = recorded(b);
+	let_go();
 	OK(cuCtxSynchronize());
-	CHECK(between(after_a, after_b) < -5); /* streams take turns on the card */
+	CHECK(between(after_a, after_b) < -8.5F); /* streams take turns on the card */
 }
 
 static void urgent_streams_go_first(void)
@@ -128,14 +88,19 @@ static void urgent_streams_go_first(void)
 	int priority;
 	OK(cuStreamGetPriority(urgent, &priority));
 	CHECK(priority == greatest);
-	OK(launch(ordinary, 3000000));
+	hold(ordinary);
+	hold(urgent);
+	OK(launch(ordinary, 1000000));
+	OK(launch(urgent, 1000000));
 	for (int i = 0; i < 5; i++) {
 		OK(launch(ordinary, 1000000));
 		OK(launch(urgent, 1000000));
 	}
 	CUevent after_urgent = recorded(urgent), after_ordinary = recorded(ordinary);
+	let_go();
 	OK(cuCtxSynchronize());
-	CLOSE(between(after_urgent, after_ordinary), 5.0F);
+	/* Only what one of them has begun before the other is let go comes in between. */
+	CHECK(between(after_urgent, after_ordinary) > 4.9F);
 }
 
 static void streams_wait_for_events(void)
@@ -143,19 +108,23 @@ static void streams_wait_for_events(void)
 	start();
 	CUstream a = stream(CU_STREAM_NON_BLOCKING), b = stream(CU_STREAM_NON_BLOCKING);
 	OK(cuStreamWaitEvent(b, event(), 0)); /* never recorded: nothing to wait for */
+	hold(a);
 	OK(launch(a, 3000000));
 	CUevent e = event();
 	OK(cuEventRecord(e, a));
 	CUevent after_a = recorded(a);
 	OK(cuStreamWaitEvent(b, e, 0));
 	/* The next record does not concern who waits for this one. */
-	OK(launch(a, 50000000));
+	OK(cuStreamWaitValue32(a, (CUdeviceptr)(uintptr_t)gate, 2, CU_STREAM_WAIT_VALUE_EQ));
 	OK(cuEventRecord(e, a));
 	CUevent at_b = recorded(b);
 	OK(cuEventDestroy_v2(e));
+	GIVES(CUDA_ERROR_NOT_READY, cuStreamQuery(b));
+	let_go();
 	OK(cuEventSynchronize(at_b));
 	GIVES(CUDA_ERROR_NOT_READY, cuStreamQuery(a));
 	CLOSE(between(after_a, at_b), 0.0F);
+	let_go();
 	GIVES(CUDA_ERROR_INVALID_HANDLE, cuEventQuery(e));
 	OK(cuStreamSynchronize(a));
 }
@@ -276,7 +245,7 @@ static void every_way_to_launch_takes_its_time(void)
 	void *extra[] = {CU_LAUNCH_PARAM_BUFFER_POINTER, &time, CU_LAUNCH_PARAM_BUFFER_SIZE, &size, CU_LAUNCH_PARAM_END};
 	start();
 	CUstream s = stream(CU_STREAM_DEFAULT);
-	OK(launch(s, 5000000));
+	hold(s);
 	CUevent before = recorded(s);
 	OK(cuLaunchKernel(spin, 1, 1, 1, 1, 1, 1, 0, s, NULL, extra));
 	OK(cuLaunchKernel_ptsz(spin, 1, 1, 1, 1, 1, 1, 0, s, parameters, NULL));
@@ -294,6 +263,7 @@ static void every_way_to_launch_takes_its_time(void)
 	OK(cuLaunchGrid(spin, 1, 1));
 	OK(cuLaunch(spin));
 	CUevent legacy = recorded(NULL);
+	let_go();
 	OK(cuEventSynchronize(legacy));
 	CLOSE(between(before, after), 6.0F);
 	CLOSE(between(after, legacy), 2.0F);
@@ -391,8 +361,8 @@ static void copies_follow_the_stream(void)
 	OK(cuMemHostAlloc((void **)&back, BYTES, 0));
 	OK(cuMemAlloc_v2(&memory, BYTES));
 	memset(host, 1, BYTES);
+	hold(s);
 	OK(cuMemcpyHtoDAsync_v2(memory, host, BYTES, s));
-	OK(launch(s, 5000000));
 	CUevent before = recorded(s);
 	OK(cuMemcpyDtoHAsync_v2(back, memory, BYTES, s));
 	CUevent after = recorded(s);
@@ -400,7 +370,8 @@ static void copies_follow_the_stream(void)
 	OK(cuMemsetD16Async(memory, 0x0203, 3, s));
 	OK(cuMemsetD32Async(memory + 8, 0x04050607, 1, s));
 	OK(cuMemcpyDtoHAsync_v2(back + 4096, memory, 16, s));
-	CHECK(back[0] == 0 && back[BYTES - 1] == 0); /* it comes after a kernel of 5 ms */
+	CHECK(back[0] == 0 && back[BYTES - 1] == 0);
+	let_go();
 	OK(cuStreamSynchronize(s));
 	static const unsigned char wanted[16] = {3, 2, 3, 2, 3, 2, 9, 9, 7, 6, 5, 4, 9, 9, 9, 9};
 	CHECK(back[0] == 1 && back[BYTES - 1] == 1 && !memcmp(back + 4096, wanted, 16));
@@ -503,6 +474,41 @@ static void copies_reach_arrays(void)
 	CHECK(back[0] == 0 && back[1] == 1);
 }
 
+/* ---- two cards -------------------------------------------------------------------------------------------- */
+
+static void events_order_streams_of_two_cards(void)
+{
+	CUcontext second;
+	CUdeviceptr here, there;
+	unsigned value = 0;
+	float unused;
+	start();
+	CUstream a = stream(CU_STREAM_NON_BLOCKING);
+	CUevent before = recorded(a);
+	OK(cuMemAlloc_v2(&here, 4));
+	hold(a);
+	OK(launch(a, 5000000));
+	OK(cuMemsetD32Async(here, 77, 1, a));
+	CUevent after = recorded(a);
+	OK(cuCtxCreate_v2(&second, 0, 1));
+	CUstream b = stream(CU_STREAM_NON_BLOCKING);
+	OK(cuMemAlloc_v2(&there, 4));
+	OK(cuStreamWaitEvent(b, after, 0));
+	OK(cuMemcpyPeerAsync(there, second, here, context, 4, b));
+	OK(cuLaunchHostFunc(b, note, NULL));
+	CUevent end = recorded(b);
+	CHECK(ordered == 0);
+	let_go();
+	OK(cuEventSynchronize(end));
+	CHECK(ordered == 1);
+	OK(cuEventQuery(after));
+	CHECK(between(before, after) >= 5.0F);
+	GIVES(CUDA_ERROR_INVALID_HANDLE, cuEventElapsedTime(&unused, before, end));
+	OK(cuMemcpyDtoH_v2(&value, there, 4));
+	CHECK(value == 77);
+	GIVES(CUDA_ERROR_INVALID_HANDLE, cuEventRecord(end, a));
+}
+
 /* ---- ending ---------------------------------------------------------------------------------------------- */
 
 static void contexts_end_with_work(void)
@@ -524,11 +530,13 @@ static void contexts_end_with_work(void)
 
 static void a_primary_context_can_be_reset(void)
 {
+	CUmodule module;
 	OK(cuInit(0));
 	for (int i = 0; i < 3; i++) {
 		OK(cuDevicePrimaryCtxRetain(&context, 0));
 		OK(cuCtxSetCurrent(context));
-		OK(cuModuleLoadData(&module, module_text));
+		OK(cuModuleLoadData(&module, ".version 7.0\n.target sm_50\n.address_size 64\n"
+					     ".visible .entry spin(.param .u64 nanoseconds)\n{\n\tret;\n}\n"));
 		OK(cuModuleGetFunction(&spin, module, "spin"));
 		OK(launch(CU_STREAM_PER_THREAD, 100000));
 		OK(launch(NULL, 100000));
@@ -626,6 +634,7 @@ int main(int argc, char **argv)
 		TEST(pageable_memory_is_read_at_once),
 		TEST(copies_have_up_to_three_dimensions),
 		TEST(copies_reach_arrays),
+		TEST(events_order_streams_of_two_cards),
 		TEST(contexts_end_with_work),
 		TEST(a_primary_context_can_be_reset),
 		TEST(exit_while_busy),

@@ -3,43 +3,17 @@
  * Graphs and captures.
  */
 #include <pthread.h>
-#include <stdint.h>
-#include <unistd.h>
 
-#include "check.h"
+#include "work.h"
 
 #define MIB ((size_t)1 << 20)
 
-static const char module_text[] = ".version 7.0\n.target sm_50\n.address_size 64\n"
-				  ".visible .entry spin(.param .u64 nanoseconds)\n{\n\tret;\n}\n"
-				  ".visible .entry other(.param .u64 nanoseconds, .param .u32 more)\n{\n\tret;\n}\n";
-
-static CUcontext context;
-static CUfunction spin, other;
 static CUstream s;
 
-static void start(void)
+static void begin_test(void)
 {
-	CUmodule module;
-	OK(cuInit(0));
-	OK(cuCtxCreate_v2(&context, 0, 0));
-	OK(cuModuleLoadData(&module, module_text));
-	OK(cuModuleGetFunction(&spin, module, "spin"));
-	OK(cuModuleGetFunction(&other, module, "other"));
-	OK(cuStreamCreate(&s, CU_STREAM_NON_BLOCKING));
-}
-
-static CUresult launch(CUstream in, uint64_t nanoseconds)
-{
-	void *parameters[] = {&nanoseconds};
-	return cuLaunchKernel(spin, 1, 1, 1, 32, 1, 1, 0, in, parameters, NULL);
-}
-
-static CUevent event(void)
-{
-	CUevent made;
-	OK(cuEventCreate(&made, CU_EVENT_DEFAULT));
-	return made;
+	start();
+	s = stream(CU_STREAM_NON_BLOCKING);
 }
 
 static CUgraph graph(void)
@@ -71,10 +45,11 @@ static float time_of(CUgraphExec exec)
 {
 	float milliseconds;
 	CUevent before = event(), after = event();
-	OK(launch(s, 1000000));
+	hold(s);
 	OK(cuEventRecord(before, s));
 	OK(cuGraphLaunch(exec, s));
 	OK(cuEventRecord(after, s));
+	let_go();
 	OK(cuStreamSynchronize(s));
 	OK(cuEventElapsedTime(&milliseconds, before, after));
 	return milliseconds;
@@ -100,7 +75,7 @@ static void nodes_run_in_the_order_of_their_edges(void)
 {
 	CUdeviceptr memory;
 	uint32_t *host;
-	start();
+	begin_test();
 	OK(cuMemAlloc_v2(&memory, 64));
 	OK(cuMemHostAlloc((void **)&host, 64, 0));
 	CUgraph g = graph();
@@ -145,7 +120,7 @@ static void a_circle_cannot_run(void)
 	CUgraphNode at = NULL;
 	CUgraphExec exec;
 	char log[64] = "x";
-	start();
+	begin_test();
 	CUgraph g = graph();
 	CUgraphNode a = kernel(g, NULL, 1), b = kernel(g, a, 1);
 	OK(cuGraphAddDependencies(g, &b, &a, 1));
@@ -165,7 +140,7 @@ static void a_circle_cannot_run(void)
 static void parameters_are_kept_and_given_back(void)
 {
 	CUgraphNodeType type;
-	start();
+	begin_test();
 	CUgraph g = graph();
 	uint64_t time = 3000000;
 	unsigned more = 77;
@@ -210,7 +185,7 @@ static void parameters_are_kept_and_given_back(void)
 
 static void child_graphs_are_copies(void)
 {
-	start();
+	begin_test();
 	CUgraph outer = graph(), inner = graph(), inside;
 	CUgraphNode first = kernel(outer, NULL, 1000000), child, kept[1];
 	CUgraphNode work = kernel(inner, NULL, 2000000);
@@ -242,7 +217,7 @@ static void child_graphs_are_copies(void)
 
 static void executables_are_updated_after_other_graphs(void)
 {
-	start();
+	begin_test();
 	CUgraph g = graph(), same = graph(), different = graph();
 	CUgraphNode a = kernel(g, NULL, 1000000);
 	kernel(g, a, 1000000);
@@ -268,7 +243,7 @@ static void executables_are_updated_after_other_graphs(void)
 static void events_are_part_of_graphs(void)
 {
 	float milliseconds;
-	start();
+	begin_test();
 	CUgraph g = graph();
 	CUevent first = event(), second = event(), outside = event();
 	CUgraphNode wait, node;
@@ -280,9 +255,10 @@ static void events_are_part_of_graphs(void)
 	for (int i = 0; i < 2; i++) {
 		CUstream elsewhere;
 		OK(cuStreamCreate(&elsewhere, CU_STREAM_NON_BLOCKING));
-		OK(launch(elsewhere, 3000000));
+		hold(elsewhere);
 		OK(cuEventRecord(outside, elsewhere));
 		OK(cuGraphLaunch(exec, s));
+		let_go();
 		OK(cuEventSynchronize(second));
 		OK(cuEventElapsedTime(&milliseconds, first, second));
 		CLOSE(milliseconds, 2.0F);
@@ -296,7 +272,7 @@ static void launches_of_one_executable_follow_each_other(void)
 {
 	float milliseconds;
 	CUstream t;
-	start();
+	begin_test();
 	OK(cuStreamCreate(&t, CU_STREAM_NON_BLOCKING));
 	CUgraph g = graph();
 	CUgraphNode work = kernel(g, NULL, 3000000);
@@ -316,7 +292,7 @@ static void launches_of_one_executable_follow_each_other(void)
 
 static void conditions_are_what_they_start_with(void)
 {
-	start();
+	begin_test();
 	for (unsigned value = 0; value < 3; value++) {
 		CUgraph g = graph();
 		CUgraphConditionalHandle handle;
@@ -344,7 +320,7 @@ static void conditions_are_what_they_start_with(void)
 static void user_objects_live_as_long_as_graphs(void)
 {
 	CUuserObject object;
-	start();
+	begin_test();
 	CUgraph g = graph(), copy;
 	OK(cuUserObjectCreate(&object, (void *)5, note, 1, 1));
 	OK(cuGraphRetainUserObject(g, object, 1, CU_GRAPH_USER_OBJECT_MOVE));
@@ -388,7 +364,7 @@ static void memory_comes_with_the_first_launch(void)
 	CUdeviceptr address, asked;
 	CUgraphNode fill, freed;
 	CUDA_MEM_ALLOC_NODE_PARAMS params;
-	start();
+	begin_test();
 	uint64_t before = free_memory();
 	CUgraph g = graph(), copy;
 	CUgraphNode alloc = allocate(g, 5 * MIB, &address);
@@ -427,7 +403,7 @@ static void memory_that_is_not_freed_stays_allocated(void)
 {
 	CUdeviceptr address;
 	unsigned char byte;
-	start();
+	begin_test();
 	CUgraph g = graph();
 	allocate(g, MIB, &address);
 	CUgraphExec exec = executable(g);
@@ -466,7 +442,7 @@ static void memory_that_is_not_freed_stays_allocated(void)
 static void graphs_are_refused_what_is_not_there(void)
 {
 	CUdeviceptr address;
-	start();
+	begin_test();
 	size_t left = free_memory();
 	CUgraph big = graph(), small = graph();
 	allocate(big, left + 2 * MIB, &address);
@@ -515,7 +491,7 @@ static void work_in_a_capture_becomes_nodes(void)
 {
 	CUdeviceptr memory, temporary;
 	unsigned char host[16] = {0};
-	start();
+	begin_test();
 	OK(cuMemAlloc_v2(&memory, 16));
 	begin(CU_STREAM_CAPTURE_MODE_GLOBAL);
 	OK(launch(s, 1000000));
@@ -547,7 +523,7 @@ static void captures_fork_and_join_by_events(void)
 {
 	CUstream t;
 	CUgraph g;
-	start();
+	begin_test();
 	OK(cuStreamCreate(&t, CU_STREAM_NON_BLOCKING));
 	CUevent fork = event(), join = event();
 	begin(CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);
@@ -601,7 +577,7 @@ static void captures_forbid_what_waits(void)
 {
 	CUdeviceptr memory;
 	CUstream t, blocking;
-	start();
+	begin_test();
 	OK(cuStreamCreate(&t, CU_STREAM_NON_BLOCKING));
 	OK(cuStreamCreate(&blocking, CU_STREAM_DEFAULT));
 	CUevent outside = event();
@@ -630,7 +606,7 @@ static void captures_forbid_what_waits(void)
 	OK(cuGraphDestroy(end()));
 }
 
-static void *other_thread(void *argument)
+static void *another_thread(void *argument)
 {
 	CUdeviceptr memory;
 	CUgraph g;
@@ -647,13 +623,13 @@ static void modes_say_whom_a_capture_concerns(void)
 	CUresult wanted = CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
 	CUdeviceptr memory;
 	CUgraph g;
-	start();
+	begin_test();
 	begin(CU_STREAM_CAPTURE_MODE_GLOBAL);
-	CHECK(pthread_create(&thread, NULL, other_thread, &wanted) == 0 && pthread_join(thread, NULL) == 0);
+	CHECK(pthread_create(&thread, NULL, another_thread, &wanted) == 0 && pthread_join(thread, NULL) == 0);
 	GIVES(CUDA_ERROR_STREAM_CAPTURE_INVALIDATED, cuStreamEndCapture(s, &g));
 	wanted = CUDA_SUCCESS;
 	begin(CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);
-	CHECK(pthread_create(&thread, NULL, other_thread, &wanted) == 0 && pthread_join(thread, NULL) == 0);
+	CHECK(pthread_create(&thread, NULL, another_thread, &wanted) == 0 && pthread_join(thread, NULL) == 0);
 	CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
 	OK(cuThreadExchangeStreamCaptureMode(&mode));
 	CHECK(mode == CU_STREAM_CAPTURE_MODE_GLOBAL);
@@ -666,7 +642,7 @@ static void modes_say_whom_a_capture_concerns(void)
 static void captures_add_to_graphs(void)
 {
 	CUgraph g = NULL, ended;
-	start();
+	begin_test();
 	g = graph();
 	CUgraphNode first = kernel(g, NULL, 1000000);
 	OK(cuStreamBeginCaptureToGraph(s, g, &first, NULL, 1, CU_STREAM_CAPTURE_MODE_GLOBAL));
@@ -692,7 +668,7 @@ static void streams_that_end_take_their_capture_along(void)
 {
 	CUstream t;
 	CUgraph g;
-	start();
+	begin_test();
 	OK(cuStreamCreate(&t, CU_STREAM_NON_BLOCKING));
 	OK(cuStreamBeginCapture_v2(t, CU_STREAM_CAPTURE_MODE_GLOBAL));
 	OK(launch(t, 1));
