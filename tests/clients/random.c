@@ -2,7 +2,7 @@
  *
  * random SEED ROUNDS STEPS THREADS
  *
- * ROUNDS times: THREADS threads do STEPS things each, chosen by SEED, then all is
+ * Says "quiet start" when it has a context, then ROUNDS times: THREADS threads do STEPS things each, chosen by SEED, then all is
  * quiet until a line comes on stdin: "quiet N". Between the threads' own steps the first
  * one starts children, which are this program again and end in one of the ways
  * that programs end: by themselves, without freeing anything, by _exit or by
@@ -275,10 +275,15 @@ int main(int argc, char **argv)
 		return 0; /* the share is full: no context for a child */
 	expect(result, CUDA_SUCCESS, "the context", __FILE__, __LINE__);
 	TRY(cuCtxSetCurrent(context));
-	if (!had(cuModuleLoadData(&kernels.module, kernels_text), "the kernels"))
+	/* Loaded lazily, the module takes its memory only when the function is asked for. */
+	result = cuModuleLoadData(&kernels.module, kernels_text);
+	if (result == CUDA_SUCCESS)
+		result = cuModuleGetFunction(&kernels.spin, kernels.module, "spin");
+	if (is_child && result == CUDA_ERROR_OUT_OF_MEMORY)
 		return 0;
-	if (!had(cuModuleGetFunction(&kernels.spin, kernels.module, "spin"), "the kernels"))
-		return 0; /* loaded lazily, the module takes its memory only now */
+	expect(result, CUDA_SUCCESS, "the kernels", __FILE__, __LINE__);
+	if (!is_child)
+		barrier("start");
 	HOLDS(!pthread_barrier_init(&together, NULL, threads));
 	for (unsigned i = 0; i < threads; i++) {
 		worker[i].index = i;

@@ -44,11 +44,15 @@ func randomRun(t *testing.T, seed int) {
 		args := []string{strconv.Itoa(seed*100 + i), strconv.Itoa(rounds), strconv.Itoa(20 + dice.IntN(60)), strconv.Itoa(threads)}
 		programs[i] = start(t, p.box, nil, "random", args...)
 	}
-	for round := range rounds {
+	for round := -1; round < rounds; round++ {
+		want := "quiet start"
+		if round >= 0 {
+			want = fmt.Sprint("quiet ", round)
+		}
 		for _, program := range programs {
 			line, err := program.Expect("quiet")
 			require.NoError(t, err)
-			require.Equal(t, fmt.Sprint("quiet ", round), line.Text)
+			require.Equal(t, want, line.Text)
 		}
 		p.settled(t)
 		for _, program := range programs {
