@@ -86,17 +86,22 @@ static void executed(void)
 	}
 }
 
+/* Apart, because variables that live across vfork may be lost. */
+static pid_t vfork_leaf(void)
+{
+	pid_t pid = vfork();
+
+	if (!pid) {
+		execl("/proc/self/exe", "forks", "leaf", NULL);
+		_exit(127);
+	}
+	return pid;
+}
+
 static void vforked(void)
 {
-	for (int i = 0; i < 10; i++) {
-		pid_t pid = vfork();
-
-		if (!pid) {
-			execl("/proc/self/exe", "forks", "leaf", NULL);
-			_exit(127);
-		}
-		reap(pid, 0);
-	}
+	for (int i = 0; i < 10; i++)
+		reap(vfork_leaf(), 0);
 }
 
 static void spawned(void)
