@@ -57,6 +57,18 @@ static int map_page(struct card *card)
 	return understood(card->page) ? 0 : -EINVAL;
 }
 
+static ino_t inode_of(int fd)
+{
+	struct stat st;
+
+	return fstat(fd, &st) == 0 ? st.st_ino : 0;
+}
+
+bool card_intact(const struct card *card)
+{
+	return inode_of(card->mem_fd) == card->mem_inode && inode_of(card->pids_fd) == card->pids_inode;
+}
+
 int card_open(const char *path, enum card_access access, struct card *card)
 {
 	int flags = access == CARD_USE ? O_RDWR : O_RDONLY;
@@ -73,6 +85,8 @@ int card_open(const char *path, enum card_access access, struct card *card)
 		card->mem_fd = open_file(path, "mem", O_RDWR);
 		if (card->mem_fd < 0)
 			result = card->mem_fd;
+		else
+			card->mem_inode = inode_of(card->mem_fd);
 	}
 	if (result != 0)
 		card_close(card);
@@ -94,8 +108,10 @@ void card_close(struct card *card)
 
 int card_open_pids(struct card *card)
 {
-	if (card->pids_fd < 0)
+	if (card->pids_fd < 0) {
 		card->pids_fd = open_file(card->dir, "pids", card->writable ? O_RDWR : O_RDONLY);
+		card->pids_inode = inode_of(card->pids_fd);
+	}
 	return card->pids_fd < 0 ? card->pids_fd : 0;
 }
 

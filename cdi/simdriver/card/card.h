@@ -30,6 +30,8 @@ struct card {
 	int slot;    /* of this process, -1: none yet */
 	uint64_t next; /* where the next claim looks first */
 	bool writable;
+	/* Of mem and pids: programs close descriptors that they do not know, and open others. */
+	ino_t mem_inode, pids_inode;
 	char dir[256];
 };
 
@@ -54,6 +56,10 @@ void card_close(struct card *card);
 
 /* Opens pids, for questions about who is alive. */
 int card_open_pids(struct card *card);
+
+/* Whether mem and pids are still what was opened. If not, the process has lost its slot, and
+ * touches nothing any more. */
+bool card_intact(const struct card *card);
 
 /* Who has a slot. */
 enum card_owner {
@@ -83,7 +89,7 @@ static inline uint64_t card_frames(const struct simcard *page)
 }
 
 /* Claims count frames into frames[], in runs as long as can be had. Reaps where too
- * few are free. -ENOMEM: they are not there; nothing was claimed. */
+ * few are free. -ENOMEM: they are not there; nothing was claimed. -EBADF: the card is not intact. */
 int card_claim(struct card *card, enum simcard_kind kind, uint32_t *frames, uint64_t count);
 
 /* Gives frames back, their content zeroed. The caller has unmapped them. */

@@ -136,6 +136,8 @@ int card_claim(struct card *card, enum simcard_kind kind, uint32_t *frames, uint
 {
 	uint64_t capacity = card_frames(card->page);
 
+	if (!card_intact(card))
+		return -EBADF;
 	for (int try = 0; try < CLAIM_TRIES && count <= capacity; try++) {
 		if (try_claim(card, kind, frames, count))
 			return 0;
@@ -168,6 +170,8 @@ void card_release(struct card *card, const uint32_t *frames, uint64_t count)
 {
 	struct card_shared *shared = card_shared(card->page);
 
+	if (!card_intact(card))
+		return;
 	for (uint64_t i = 0, run; i < count; i += run) {
 		for (run = 1; i + run < count && frames[i + run] == frames[i] + run; run++)
 			continue;

@@ -192,6 +192,8 @@ int card_object_make(struct card *card, enum card_object_kind kind, const uint32
 	struct card_shared *shared = card_shared(card->page);
 	int result = -ENOSPC;
 
+	if (!card_intact(card))
+		return -EBADF;
 	lock(card);
 	for (uint32_t number = 0; result == -ENOSPC && number < CARD_MAX_OBJECTS; number++) {
 		struct card_object *object = &shared->object[number];
@@ -223,6 +225,8 @@ int card_object_hold(struct card *card, struct card_reference reference, uint32_
 	struct card_object *object;
 	int result = -ENOENT;
 
+	if (!card_intact(card))
+		return -EBADF;
 	lock(card);
 	object = find(card, reference);
 	if (object && (any_holder(card, object) >= 0 || has_descriptor(card, reference.number))) {
@@ -241,6 +245,8 @@ void card_object_drop(struct card *card, struct card_reference reference)
 {
 	struct card_object *object;
 
+	if (!card_intact(card))
+		return;
 	lock(card);
 	object = find(card, reference);
 	if (object) {
@@ -301,6 +307,8 @@ uint64_t card_sweep(struct card *card)
 	uint64_t objects = __atomic_load_n(&card_shared(card->page)->objects, __ATOMIC_SEQ_CST);
 	uint64_t freed = 0;
 
+	if (objects == 0 || !card_intact(card))
+		return 0;
 	for (uint32_t number = 0; number < objects && number < CARD_MAX_OBJECTS; number++) {
 		if (!is_forlorn(object_at(card, number)) || has_descriptor(card, number))
 			continue;

@@ -115,7 +115,7 @@ uint64_t card_reap(struct card *card)
 	uint64_t slots = __atomic_load_n(&card_shared(card->page)->slots, __ATOMIC_SEQ_CST);
 	uint64_t freed = 0;
 
-	if (card_open_pids(card) != 0)
+	if (card_open_pids(card) != 0 || !card_intact(card))
 		return 0;
 	for (unsigned slot = 0; slot < slots && slot < SIMCARD_MAX_SLOTS; slot++) {
 		if ((int)slot == card->slot || !__atomic_load_n(&card->page->slot[slot].taken, __ATOMIC_ACQUIRE))

@@ -66,7 +66,7 @@ static CUresult make(struct sim_device *device, enum simcard_kind kind, const ui
 	pthread_mutex_unlock(&device->frames);
 	if (claimed != 0) {
 		block->count = have;
-		outcome = CUDA_ERROR_OUT_OF_MEMORY;
+		outcome = claimed == -EBADF ? CUDA_ERROR_DEVICE_UNAVAILABLE : CUDA_ERROR_OUT_OF_MEMORY;
 	} else if (mapped) {
 		outcome = map_block(block);
 	}
