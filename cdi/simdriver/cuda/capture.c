@@ -228,9 +228,9 @@ static CUresult join(struct CUstream_st *stream, struct capture *capture, const 
 	return tips_join(&stream->tips, tips);
 }
 
-static CUresult wait_captured(struct CUstream_st *stream, CUevent event)
+static CUresult wait_captured(struct CUstream_st *stream, uint64_t id, const struct tips *tips)
 {
-	struct capture *capture = capture_find(event->captured.id);
+	struct capture *capture = capture_find(id);
 	if (!capture)
 		return CUDA_ERROR_CAPTURED_EVENT;
 	if (stream->capture && stream->capture != capture) {
@@ -239,7 +239,7 @@ static CUresult wait_captured(struct CUstream_st *stream, CUevent event)
 	}
 	if (capture->invalid)
 		return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
-	return join(stream, capture, &event->captured.tips);
+	return join(stream, capture, tips);
 }
 
 static CUresult wait(struct CUstream_st *stream, CUevent event, unsigned flags)
@@ -251,8 +251,18 @@ static CUresult wait(struct CUstream_st *stream, CUevent event, unsigned flags)
 		CUgraphNodeParams node = {.type = CU_GRAPH_NODE_TYPE_WAIT_EVENT, .eventWait = {.event = event}};
 		return add(stream, &node, NULL);
 	}
-	if (capture_owns(event))
-		return wait_captured(stream, event);
+	struct tips tips = {0};
+	pthread_mutex_lock(&event->lock);
+	uint64_t id = event->captured.id;
+	CUresult result = tips_join(&tips, &event->captured.tips);
+	pthread_mutex_unlock(&event->lock);
+	if (id && result == CUDA_SUCCESS)
+		result = wait_captured(stream, id, &tips);
+	tips_clear(&tips);
+	if (id || result != CUDA_SUCCESS)
+		return result;
+	if (!stream->capture) /* it was recorded elsewhere just now */
+		return CUDA_ERROR_CAPTURED_EVENT;
 	struct moment *moment = event_moment(event);
 	moment_put(moment);
 	if (!moment)

@@ -97,8 +97,6 @@ static void retire(struct queue *queue, uint64_t end)
 		struct graph_run *run = first->payload;
 		if (++run->next < run->program->count)
 			return;
-		if (run->done)
-			run->done(run->argument);
 	}
 	command_drop(first);
 	__atomic_store_n(&queue->head, head + 1, __ATOMIC_RELEASE);

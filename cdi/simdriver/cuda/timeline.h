@@ -122,8 +122,6 @@ struct program {
 struct graph_run {
 	struct program *program;
 	unsigned next;
-	void (*done)(void *argument); /* under the lock, when it has run; or NULL */
-	void *argument;
 	struct moment *moment[];
 };
 

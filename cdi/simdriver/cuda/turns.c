@@ -26,6 +26,9 @@ enum {
 	HOLDER_MASK = BOUNDED - 1,
 };
 
+/* Turns do not get shorter than processes can look. */
+#define SHORTEST_SLICE (100u * 1000)
+
 /* A process that wants the card looks at the clock more often than this. */
 #define LOOKS_EVERY (5u * 1000 * 1000)
 /* One that has not looked for so long is stopped, and gets no more turns. */
@@ -93,11 +96,17 @@ static bool add(const struct card *card, uint64_t number, uint64_t word, uint64_
 	return done;
 }
 
+static uint64_t slice_of(const struct card *card)
+{
+	uint64_t slice = card->page->time_slice;
+	return slice >= SHORTEST_SLICE ? slice : SHORTEST_SLICE;
+}
+
 static struct turn describe(const struct card *card, uint64_t number, uint64_t word)
 {
 	struct turn turn = {.number = number, .start = start_of(word), .end = TURNS_NEVER, .slot = slot_of(word), .last = true};
 	if (word & BOUNDED)
-		turn.end = turn.start + card->page->time_slice;
+		turn.end = turn.start + slice_of(card);
 	return turn;
 }
 
@@ -146,18 +155,6 @@ void turns_want(struct card *card, bool want, uint64_t now)
 		__atomic_fetch_or(word, bit, __ATOMIC_SEQ_CST);
 	else if (!want && (load(word) & bit))
 		__atomic_fetch_and(word, ~bit, __ATOMIC_SEQ_CST);
-}
-
-bool turns_wanted(const struct card *card)
-{
-	for (int i = 0; i < (int)SIMCARD_MAX_SLOTS / 64; i++) {
-		uint64_t bits = load(&card->page->engine[WORD_WANTS + i]);
-		if (i == card->slot / 64)
-			bits &= ~(1ull << (card->slot % 64));
-		if (bits)
-			return true;
-	}
-	return false;
 }
 
 /* Whether the process with this slot, which wants the card, can use it. */
@@ -222,7 +219,7 @@ static bool follow(struct card *card, const struct turn *turn, int slot, bool bo
 
 bool turns_pass(struct card *card, const struct turn *turn, uint64_t since, uint64_t now)
 {
-	uint64_t slice = card->page->time_slice;
+	uint64_t slice = slice_of(card);
 	if (turn->slot < 0)
 		return follow(card, turn, card->slot, contended(card, card->slot, now), since);
 	if (turn->end <= now) {

@@ -41,8 +41,6 @@ struct turn turns_get(const struct card *card, uint64_t number);
 
 /* Says that this process has work for the card, or none. */
 void turns_want(struct card *card, bool want, uint64_t now);
-/* Whether any other process wants the card. */
-bool turns_wanted(const struct card *card);
 
 /* Adds what has to come after turn: it is over, or the card is idle and
  * wanted since `since`, or others want it and it is still open. Returns whether there
