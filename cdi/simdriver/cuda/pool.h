@@ -26,7 +26,7 @@ struct pool_piece {
 	uint64_t requested;
 	uint64_t id;
 	bool used;
-	struct CUstream_st *stream; /* freed in; NULL: free for everybody */
+	uint64_t stream; /* id of the one freed in; 0: free for everybody */
 	uint64_t mark;
 	struct pool_piece *next, *previous; /* in the segment, by offset */
 	struct pool_piece *hash_next;       /* pieces in use */

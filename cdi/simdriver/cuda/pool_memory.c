@@ -85,13 +85,19 @@ uint64_t sim_pool_handle_types(const struct sim_range *range)
 
 /* ---- pieces in use ------------------------------------------------------------------ */
 
+/* Another stream may come to be at the address of one that has ended. */
+static uint64_t id_of(const struct CUstream_st *stream)
+{
+	return ((const struct sim_handle *)stream)->id;
+}
+
 enum fit {
 	FIT_NOW,  /* reached, or freed in the stream that asks */
 	FIT_WAIT, /* the stream would have to wait for another one */
 	FIT_NOT,
 };
 
-static enum fit fits(const struct CUmemPoolHandle_st *pool, struct pool_piece *piece, uint64_t size, const struct CUstream_st *stream)
+static enum fit fits(const struct CUmemPoolHandle_st *pool, struct pool_piece *piece, uint64_t size, uint64_t stream)
 {
 	if (piece->used || piece->size < size)
 		return FIT_NOT;
@@ -103,7 +109,7 @@ static enum fit fits(const struct CUmemPoolHandle_st *pool, struct pool_piece *p
 }
 
 /* The smallest piece that fits best. */
-static struct pool_piece *search(struct CUmemPoolHandle_st *pool, uint64_t size, const struct CUstream_st *stream)
+static struct pool_piece *search(struct CUmemPoolHandle_st *pool, uint64_t size, uint64_t stream)
 {
 	struct pool_piece *best = NULL;
 	enum fit how = FIT_NOT;
@@ -155,17 +161,17 @@ CUresult sim_pool_alloc(struct CUmemPoolHandle_st *pool, uint64_t bytes, struct 
 
 	if (size < bytes)
 		return CUDA_ERROR_OUT_OF_MEMORY;
-	piece = search(pool, size, stream);
+	piece = search(pool, size, id_of(stream));
 	if (!piece) {
 		SIM_TRY(sim_pool_grow(pool, size, &segment));
 		piece = segment->first;
 	}
 	if (!split(piece, size))
 		return CUDA_ERROR_OUT_OF_MEMORY;
-	if (piece->stream && piece->stream != stream)
+	if (piece->stream && piece->stream != id_of(stream))
 		SIM_TRY(engine_stream_wait_mark(stream, piece->mark));
 	piece->used = true;
-	piece->stream = NULL;
+	piece->stream = 0;
 	piece->requested = bytes;
 	sim_pool_hash(piece);
 	pool->used += size;
@@ -208,7 +214,7 @@ CUresult sim_pool_free_at(struct sim_range *range, CUdeviceptr address, struct C
 	}
 	sim_pool_unhash(piece);
 	piece->used = false;
-	piece->stream = stream;
+	piece->stream = stream ? id_of(stream) : 0;
 	piece->mark = stream ? engine_mark(stream) : 0;
 	pool->used -= piece->size;
 	sim_pool_join(piece);

@@ -9,7 +9,7 @@
 bool sim_pool_reached(struct pool_piece *piece)
 {
 	if (piece->stream && engine_mark_done(piece->mark))
-		piece->stream = NULL;
+		piece->stream = 0;
 	return !piece->stream;
 }
 
