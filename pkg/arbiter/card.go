@@ -28,6 +28,9 @@ type hostedCard struct {
 	// shares by key, and attachments by PID, guarded by mu.
 	shares map[share.Key]*served
 	byPID  map[int][]*attachment
+	// dead are to be reaped, by somebody who does so while reaping is set.
+	dead    []dead
+	reaping bool
 }
 
 // attachment is one slot of a ledger and the process that has it. All but the

@@ -45,16 +45,21 @@ func (c *connection) close() { _ = c.conn.Close() }
 
 // accept takes connections until the socket is closed.
 func (s *served) accept(listener *net.UnixListener) {
-	for {
+	for told := false; ; {
+		s.connects.wait(s.ctx)
 		conn, err := listener.AcceptUnix()
 		switch {
 		case errors.Is(err, net.ErrClosed):
 			return
 		case err != nil:
-			klog.FromContext(s.ctx).Error(err, "Cannot accept connections", "share", s.key)
+			if !told {
+				klog.FromContext(s.ctx).Error(err, "Cannot accept connections", "share", s.key)
+			}
+			told = true
 			pause(s.ctx, acceptPause)
 			continue
 		}
+		told = false
 		c := &connection{share: s, conn: conn}
 		if !s.admit(c) {
 			c.close() // the client tries again
@@ -91,6 +96,7 @@ func (c *connection) run() {
 	}
 	_ = c.conn.SetReadDeadline(time.Time{}) // fails on a closed connection only
 	for {
+		c.share.requests.wait(c.share.ctx)
 		var message [messageRoom]byte
 		n, _, flags, _, err := c.conn.ReadMsgUnix(message[:], nil)
 		if err != nil || flags&(unix.MSG_TRUNC|unix.MSG_CTRUNC) != 0 || !c.answer(message[:n]) {
@@ -123,7 +129,7 @@ func (c *connection) leave() {
 // That it has a connection is a reason to keep it, unless somebody else has the
 // process's.
 func (s *served) abandon(a *attachment, connected bool) {
-	s.card.raiseOthers(s.ctx, a.pid, reapLimit)
+	s.card.raiseOthers(s.ctx, map[int]bool{a.pid: true}, reapLimit)
 	s.card.mu.Lock()
 	defer s.card.mu.Unlock()
 	if (a.conn == nil || connected) && s.free(a) {
@@ -282,7 +288,7 @@ func (c *connection) answer(message []byte) bool {
 	reply := wire.Reply{Magic: wire.MessageMagic, Status: wire.EInvalid, ID: request.ID}
 	switch request.Op {
 	case wire.OpMeasureAll:
-		s.card.raiseOthers(s.ctx, a.pid, measureLimit)
+		s.card.raiseOthers(s.ctx, map[int]bool{a.pid: true}, measureLimit)
 		fallthrough
 	case wire.OpMeasure:
 		reply.Used, reply.Implicit, reply.Status = s.measure(c, a, request.Settle)

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"regexp"
 	"strings"
 
 	"github.com/tranche-dra/tranche/pkg/share"
@@ -66,12 +67,39 @@ func sharesOf(pid int, shares mount) ([]share.Key, error) {
 	if err != nil {
 		return nil, err
 	}
+	return shares.below(mounts), nil
+}
+
+// below names the shares whose directories are among the mounts.
+func (m mount) below(mounts []mount) []share.Key {
 	var keys []share.Key
-	for _, m := range mounts {
-		key, below := strings.CutPrefix(m.root, shares.root+"/")
-		if below && m.device == shares.device && !strings.Contains(key, "/") {
+	for _, other := range mounts {
+		key, below := strings.CutPrefix(other.root, m.root+"/")
+		if below && other.device == m.device && !strings.Contains(key, "/") {
 			keys = append(keys, share.Key(key))
 		}
 	}
-	return keys, nil
+	return keys
+}
+
+// podInCgroup is a pod's UID in the name of a control group, as either of
+// kubelet's drivers writes it.
+var podInCgroup = regexp.MustCompile(`pod([0-9a-f]{8}([-_])[0-9a-f]{4}[-_][0-9a-f]{4}[-_][0-9a-f]{4}[-_][0-9a-f]{12})`)
+
+// podOf is the UID of the pod that a process is in, empty where it is in none.
+// It is for people only: a process may be able to move itself.
+func podOf(pid int) string {
+	raw, err := os.ReadFile(procPath(pid, "cgroup"))
+	if err != nil {
+		return ""
+	}
+	return podIn(string(raw))
+}
+
+func podIn(cgroups string) string {
+	found := podInCgroup.FindStringSubmatch(cgroups)
+	if found == nil {
+		return ""
+	}
+	return strings.ReplaceAll(found[1], "_", "-")
 }

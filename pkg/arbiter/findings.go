@@ -7,6 +7,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"os"
 	"slices"
 	"strings"
 	"time"
@@ -243,7 +244,10 @@ func (a *Arbiter) kill(ctx context.Context, c *hostedCard, f finding) {
 		if f.kind == OverLimit && left <= f.limit {
 			return
 		}
-		left -= h.bytes
+		left = less(left, h.bytes)
+		if h.pid == 1 || h.pid == os.Getpid() {
+			continue
+		}
 		p, err := findProcess(h.pid)
 		if err != nil {
 			continue // it has ended by itself
@@ -284,7 +288,11 @@ func (a *Arbiter) tellFinding(ctx context.Context, c *hostedCard, f finding, act
 func (f finding) message(id card.UUID, action Action) string {
 	var processes []string
 	for _, h := range f.holders {
-		processes = append(processes, fmt.Sprintf("%d (%s)", h.pid, card.FloorMiB(h.bytes)))
+		text := fmt.Sprintf("%d (%s", h.pid, card.FloorMiB(h.bytes))
+		if pod := podOf(h.pid); pod != "" {
+			text += ", pod " + pod
+		}
+		processes = append(processes, text+")")
 	}
 	who := strings.Join(processes, ", ")
 	var text string

@@ -135,7 +135,7 @@ type node struct {
 	denied      bool
 }
 
-func newNode(t *testing.T) *node {
+func newNode(t testing.TB) *node {
 	t.Helper()
 	root := t.TempDir()
 	n := &node{shares: filepath.Join(root, "shares"), run: filepath.Join(root, "run"), usage: &usage{}, events: &told{}}
@@ -160,7 +160,7 @@ type running struct {
 	stop func()
 }
 
-func (n *node) start(t *testing.T) *running {
+func (n *node) start(t testing.TB) *running {
 	t.Helper()
 	config := arbiter.Config{SharesDir: n.shares, RunDir: n.run, ContextEstimate: contextBytes, Rescan: time.Hour, Watchdog: arbiter.Watchdog{
 		Interval: time.Hour, Action: arbiter.ActionEvent, Tolerance: 64 * mib,
@@ -208,7 +208,7 @@ func some(claim string, memory card.MiB, changes ...func(*share.Share)) share.Sh
 }
 
 // prepare writes the share's directory and tells where it is.
-func (n *node) prepare(t *testing.T, s share.Share) string {
+func (n *node) prepare(t testing.TB, s share.Share) string {
 	t.Helper()
 	c := fixture.Card(0)
 	c.UUID = s.Card
@@ -220,7 +220,7 @@ func (n *node) prepare(t *testing.T, s share.Share) string {
 }
 
 // served is prepare, and waits for the arbiter.
-func (n *node) served(t *testing.T, s share.Share) string {
+func (n *node) served(t testing.TB, s share.Share) string {
 	t.Helper()
 	dir := n.prepare(t, s)
 	ctx, cancel := context.WithTimeout(t.Context(), patient)
@@ -229,12 +229,12 @@ func (n *node) served(t *testing.T, s share.Share) string {
 	return dir
 }
 
-func attach(t *testing.T, dir string) *wireclient.Client {
+func attach(t testing.TB, dir string) *wireclient.Client {
 	t.Helper()
 	return connect(t, dir, wireclient.Hello(wire.RoleProcess))
 }
 
-func connect(t *testing.T, dir string, hello wire.Hello) *wireclient.Client {
+func connect(t testing.TB, dir string, hello wire.Hello) *wireclient.Client {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patient)
 	defer cancel()
@@ -274,7 +274,7 @@ type helper struct {
 
 const helperArgument = "act-as-helper"
 
-func startHelper(t *testing.T) *helper {
+func startHelper(t testing.TB) *helper {
 	t.Helper()
 	program, err := os.Executable()
 	require.NoError(t, err)
@@ -282,7 +282,7 @@ func startHelper(t *testing.T) *helper {
 }
 
 // startCommand starts what becomes a helper.
-func startCommand(t *testing.T, command *exec.Cmd) *helper {
+func startCommand(t testing.TB, command *exec.Cmd) *helper {
 	t.Helper()
 	h := &helper{Cmd: command}
 	h.Stderr = os.Stderr
@@ -304,14 +304,14 @@ func (h *helper) end() {
 }
 
 // ask gives the helper a command and returns its answer.
-func (h *helper) ask(t *testing.T, words ...any) string {
+func (h *helper) ask(t testing.TB, words ...any) string {
 	t.Helper()
 	h.tell(t, words...)
 	require.True(t, h.out.Scan(), "no answer to %v", words)
 	return h.out.Text()
 }
 
-func (h *helper) tell(t *testing.T, words ...any) {
+func (h *helper) tell(t testing.TB, words ...any) {
 	t.Helper()
 	_, err := fmt.Fprintln(h.in, words...)
 	require.NoError(t, err)

@@ -63,11 +63,11 @@ func (s *served) measure(from *connection, a *attachment, settle uint64) (used, 
 	}
 }
 
-// raiseOthers charges all processes but one with what the card holds for them,
-// where they are charged with less. It comes before that one's charge falls: of
+// raiseOthers charges all processes but some with what the card holds for them,
+// where they are charged with less. It comes before the charge of those falls: of
 // memory that a process has exported, the card goes on to hold what others have
 // imported. Amounts are never lowered here; the watchdog does that.
-func (c *hostedCard) raiseOthers(ctx context.Context, but int, limit time.Duration) {
+func (c *hostedCard) raiseOthers(ctx context.Context, but map[int]bool, limit time.Duration) {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	for began := time.Now(); ; pause(ctx, time.Millisecond) {
@@ -92,13 +92,13 @@ type seen struct {
 	committed uint64
 }
 
-// look notes what all processes but one have asked for.
-func (c *hostedCard) look(but int) map[int]seen {
+// look notes what all processes but some have asked for.
+func (c *hostedCard) look(but map[int]bool) map[int]seen {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	all := make(map[int]seen, len(c.byPID))
 	for pid := range c.byPID {
-		if pid != but {
+		if !but[pid] {
 			all[pid] = seen{c.states(pid), c.committed(pid)}
 		}
 	}

@@ -12,11 +12,13 @@ func label(l *wire.Ledger) {
 // mend takes out of the ledger what a process of the share may have written where
 // nobody's amounts are: over the head, without which no process would take the
 // page, and into free slots, which are charged if they are not zero. So a share
-// is as good as new once those are gone who harmed it. The caller has card.mu.
+// is as good as new once those are gone who harmed it. Slots behind the last one
+// that is taken are cleared when they are handed out: to touch them all would
+// cost their memory. The caller has card.mu.
 func (s *served) mend() {
 	label(s.ledger.words)
-	for i := range s.ledger.words.Slot {
-		if i >= len(s.attached) || s.attached[i] == nil {
+	for i, taken := range s.attached {
+		if taken == nil {
 			s.ledger.words.Slot[i].Clear()
 		}
 	}

@@ -75,6 +75,11 @@ func openRoster(dir string, key share.Key, boot string) (_ *roster, err error) {
 			return nil, fmt.Errorf("make roster: %w", err)
 		}
 	}
+	// A mapping of a file whose blocks are missing ends the process when the file
+	// system is full.
+	if err := unix.Fallocate(int(file.Fd()), 0, 0, int64(rosterSize)); err != nil && !errors.Is(err, unix.EOPNOTSUPP) {
+		return nil, fmt.Errorf("make roster: %w", err)
+	}
 	memory, err := unix.Mmap(int(file.Fd()), 0, rosterSize, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
 	if err != nil {
 		return nil, fmt.Errorf("map roster: %w", err)

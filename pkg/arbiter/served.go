@@ -10,7 +10,6 @@ import (
 	"os"
 	"slices"
 	"sync"
-	"time"
 
 	"k8s.io/klog/v2"
 
@@ -52,6 +51,9 @@ type served struct {
 	counts      counts
 	// findings of the watchdog that stand.
 	findings map[Kind]int
+
+	// Floods of connections and of requests are slowed down.
+	connects, requests pace
 }
 
 // counts are what happened to a share.
@@ -64,6 +66,7 @@ type counts struct {
 func (a *Arbiter) openShare(ctx context.Context, key share.Key, path string, document cdi.ShareDocument) (*served, error) {
 	s := &served{
 		key: key, path: path, arbiter: a, document: document, settled: make(chan struct{}), connections: map[*connection]struct{}{},
+		connects: newPace(connectBurst, connectRate), requests: newPace(requestBurst, requestRate),
 	}
 	var err error
 	if s.roster, err = openRoster(a.config.RunDir, key, a.boot); err != nil {
@@ -200,22 +203,9 @@ func (s *served) seat(a *attachment, nsPID int32) {
 func (s *served) follow(a *attachment) {
 	s.work.Go(func() {
 		if a.awaitEnd() == nil {
-			s.reap(a)
+			s.card.reap(a)
 		}
 	})
-}
-
-// reap frees the slot of a process that has ended.
-func (s *served) reap(a *attachment) {
-	began := time.Now()
-	s.card.raiseOthers(s.ctx, a.pid, reapLimit)
-	s.card.mu.Lock()
-	freed := s.free(a)
-	s.card.mu.Unlock()
-	if freed {
-		s.arbiter.recorder.Reaped(time.Since(began))
-		klog.FromContext(s.ctx).V(4).Info("A process has ended", "share", s.key, "pid", a.pid, "slot", a.slot)
-	}
 }
 
 // free clears the slot for the next one; false where that was done already. The

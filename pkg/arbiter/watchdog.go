@@ -100,7 +100,7 @@ func (a *Arbiter) watchCard(ctx context.Context, c *hostedCard) {
 	logger := klog.FromContext(ctx).WithValues("card", c.id)
 	limited, cancel := context.WithTimeout(ctx, measureLimit)
 	defer cancel()
-	before := c.look(nobody)
+	before := c.look(nil)
 	reading, err := c.meter.read(limited)
 	if ctx.Err() != nil {
 		return
@@ -124,9 +124,6 @@ func (a *Arbiter) watchCard(ctx context.Context, c *hostedCard) {
 	c.note(reading, strangers, true)
 	a.judge(ctx, c, c.findings(reading, strangers, a.config.Watchdog.Tolerance))
 }
-
-// nobody is no process's number.
-const nobody = -1
 
 // correct charges processes with what the card holds for them besides what they
 // asked for. It takes what was too much away only when it was so twice in a row.
