@@ -91,7 +91,7 @@ test-runtime: machine-native native ## Test the sharing runtime in front of the 
 test-sanitizers: machine-native ## Run the same tests with the C built for the address, undefined behaviour and thread sanitizers
 	for flavour in asan tsan; do \
 		$(MAKE) --no-print-directory -s native FLAVOUR=$$flavour; \
-		FLAVOUR=$$flavour go test -tags native -timeout 20m -count=1 $(TESTFLAGS) ./tests/sim/... ./tests/nvml ./tests/runtime/...; \
+		FLAVOUR=$$flavour TSAN_OPTIONS=atexit_sleep_ms=10 go test -tags native -timeout 20m -count=1 $(TESTFLAGS) ./tests/sim/... ./tests/nvml ./tests/runtime/...; \
 	done
 
 # For machines without Go: the arbiter's program, built elsewhere.
