@@ -85,7 +85,7 @@ test-e2e: images ## Run the end-to-end tests on a real Kubernetes node
 
 .PHONY: test-runtime
 test-runtime: machine-native native ## Test the sharing runtime in front of the simulated driver; RANDOM_RUNS=500 KILLS=20000 do more
-	go test -tags native -timeout 20m -count=1 $(TESTFLAGS) ./tests/sandbox ./tests/hw ./tests/nvml ./tests/runtime/...
+	go test -tags native -timeout 20m -count=1 $(TESTFLAGS) ./tests/sim/... ./tests/sandbox ./tests/hw ./tests/nvml ./tests/runtime/...
 
 .PHONY: test-sanitizers
 test-sanitizers: machine-native ## Run the same tests with the C built for the address, undefined behaviour and thread sanitizers
