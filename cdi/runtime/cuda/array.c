@@ -101,7 +101,7 @@ static void keep_array(struct taking *taking, CUarray array)
 
 static CUresult begin(struct taking *taking, const CUDA_ARRAY3D_DESCRIPTOR *descriptor, unsigned int levels)
 {
-	return taking_begin(taking, NULL, levels == 0 ? CHARGE_ARRAY : CHARGE_MIPMAP, most_bytes(descriptor, levels ? levels : 1));
+	return taking_begin(taking, levels == 0 ? CHARGE_ARRAY : CHARGE_MIPMAP, most_bytes(descriptor, levels ? levels : 1));
 }
 
 static CUresult check_ready(void)

@@ -32,7 +32,7 @@ CUresult hook_cuMemAlloc(CUdeviceptr_v1 *dptr, unsigned int bytesize)
 
 	if (!dptr || bytesize == 0)
 		return real_cuMemAlloc(dptr, bytesize);
-	result = taking_begin(&taking, NULL, CHARGE_LINEAR, frames_of(bytesize));
+	result = taking_begin(&taking, CHARGE_LINEAR, frames_of(bytesize));
 	if (result != CUDA_SUCCESS)
 		return result;
 	do
@@ -50,7 +50,7 @@ CUresult hook_cuMemAlloc_v2(CUdeviceptr *dptr, size_t bytesize)
 
 	if (!dptr || bytesize == 0)
 		return real_cuMemAlloc_v2(dptr, bytesize);
-	result = taking_begin(&taking, NULL, CHARGE_LINEAR, frames_of(bytesize));
+	result = taking_begin(&taking, CHARGE_LINEAR, frames_of(bytesize));
 	if (result != CUDA_SUCCESS)
 		return result;
 	do
@@ -68,7 +68,7 @@ CUresult hook_cuMemAllocManaged(CUdeviceptr *dptr, size_t bytesize, unsigned int
 
 	if (!dptr || bytesize == 0)
 		return real_cuMemAllocManaged(dptr, bytesize, flags);
-	result = taking_begin(&taking, NULL, CHARGE_LINEAR, frames_of(bytesize));
+	result = taking_begin(&taking, CHARGE_LINEAR, frames_of(bytesize));
 	if (result != CUDA_SUCCESS)
 		return result;
 	do
@@ -100,7 +100,7 @@ CUresult hook_cuMemAllocPitch(CUdeviceptr_v1 *dptr, unsigned int *pPitch, unsign
 
 	if (!dptr || !pPitch || WidthInBytes == 0 || Height == 0)
 		return real_cuMemAllocPitch(dptr, pPitch, WidthInBytes, Height, ElementSizeBytes);
-	result = taking_begin(&taking, NULL, CHARGE_LINEAR, pitched(WidthInBytes, Height));
+	result = taking_begin(&taking, CHARGE_LINEAR, pitched(WidthInBytes, Height));
 	if (result != CUDA_SUCCESS)
 		return result;
 	do
@@ -118,7 +118,7 @@ CUresult hook_cuMemAllocPitch_v2(CUdeviceptr *dptr, size_t *pPitch, size_t Width
 
 	if (!dptr || !pPitch || WidthInBytes == 0 || Height == 0)
 		return real_cuMemAllocPitch_v2(dptr, pPitch, WidthInBytes, Height, ElementSizeBytes);
-	result = taking_begin(&taking, NULL, CHARGE_LINEAR, pitched(WidthInBytes, Height));
+	result = taking_begin(&taking, CHARGE_LINEAR, pitched(WidthInBytes, Height));
 	if (result != CUDA_SUCCESS)
 		return result;
 	do

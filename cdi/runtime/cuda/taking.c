@@ -18,7 +18,7 @@ static CUresult take(struct taking *taking)
 
 	do {
 		card_begin(taking->card);
-		result = hold_take(&taking->charge->hold, taking->card, LEDGER_COMMITTED, taking->bytes);
+		result = hold_take(taking->hold, taking->card, LEDGER_COMMITTED, taking->bytes);
 		if (result == CUDA_SUCCESS)
 			return CUDA_SUCCESS;
 		card_end(taking->card);
@@ -26,31 +26,44 @@ static CUresult take(struct taking *taking)
 	return result;
 }
 
-static CUresult begin(struct taking *taking, struct card *card, enum charge_kind kind)
+static CUresult begin(struct taking *taking, enum charge_kind kind)
 {
-	struct owner owner = { .context = NULL };
-	CUresult result = card ? cards_ready() : context_current(&card, &owner);
+	struct owner owner;
+	CUresult result = context_current(&taking->card, &owner);
 
 	if (result != CUDA_SUCCESS)
 		return result;
-	taking->card = card;
 	taking->charge = charge_new(kind, &owner);
 	if (!taking->charge)
 		return CUDA_ERROR_OUT_OF_MEMORY;
+	taking->hold = &taking->charge->hold;
 	result = take(taking);
 	if (result != CUDA_SUCCESS)
 		free(taking->charge);
 	return result;
 }
 
-CUresult taking_begin(struct taking *taking, struct card *card, enum charge_kind kind, uint64_t bytes)
+CUresult taking_begin(struct taking *taking, enum charge_kind kind, uint64_t bytes)
 {
 	CUresult result;
 
 	*taking = (struct taking){ .bytes = bytes, .plain = !guard_enter() };
 	if (taking->plain)
 		return CUDA_SUCCESS;
-	result = begin(taking, card, kind);
+	result = begin(taking, kind);
+	if (result != CUDA_SUCCESS)
+		guard_leave();
+	return result;
+}
+
+CUresult taking_begin_on(struct taking *taking, struct card *card, struct hold *hold, uint64_t bytes)
+{
+	CUresult result;
+
+	*taking = (struct taking){ .card = card, .hold = hold, .bytes = bytes, .plain = !guard_enter() };
+	if (taking->plain)
+		return CUDA_SUCCESS;
+	result = take(taking);
 	if (result != CUDA_SUCCESS)
 		guard_leave();
 	return result;
@@ -60,7 +73,7 @@ bool taking_again(struct taking *taking, CUresult *result)
 {
 	if (taking->plain || *result == CUDA_SUCCESS)
 		return false;
-	hold_keep(&taking->charge->hold, 0);
+	hold_keep(taking->hold, 0);
 	card_end(taking->card);
 	if (*result == CUDA_ERROR_OUT_OF_MEMORY && find_room(taking) && take(taking) == CUDA_SUCCESS)
 		return true;

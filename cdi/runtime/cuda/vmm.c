@@ -212,7 +212,7 @@ static CUresult create(CUmemGenericAllocationHandle *handle, size_t size, const 
 
 	if (!allocation)
 		return CUDA_ERROR_OUT_OF_MEMORY;
-	result = taking_begin(&taking, card, CHARGE_LINEAR, frames_of(size));
+	result = taking_begin_on(&taking, card, &allocation->hold, frames_of(size));
 	if (result == CUDA_SUCCESS)
 		do
 			result = real_cuMemCreate(handle, size, prop, flags);
@@ -221,8 +221,8 @@ static CUresult create(CUmemGenericAllocationHandle *handle, size_t size, const 
 		free(allocation);
 		return result;
 	}
-	*allocation = (struct allocation){ .card = card, .hold = taking.charge->hold, .references = 1 };
-	free(taking.charge);
+	allocation->card = card;
+	allocation->references = 1;
 	add_handle(*handle, allocation);
 	taking_end(&taking);
 	return result;
