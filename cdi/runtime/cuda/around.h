@@ -90,6 +90,14 @@ bool around_end_kernel(struct around *around, CUresult *result);
 CUresult around_begin_kernels(struct around *around, CUkernel *made, unsigned int room, CUlibrary library);
 bool around_end_kernels(struct around *around, CUresult *result);
 
+/* Kernels in graphs, which are loaded as if they were launched. */
+CUresult around_begin_graph_kernel_old(struct around *around, const CUDA_KERNEL_NODE_PARAMS_v1 *params);
+bool around_end_graph_kernel_old(struct around *around, CUresult *result);
+CUresult around_begin_graph_kernel(struct around *around, const CUDA_KERNEL_NODE_PARAMS *params);
+bool around_end_graph_kernel(struct around *around, CUresult *result);
+CUresult around_begin_graph_node(struct around *around, const CUgraphNodeParams *params);
+bool around_end_graph_node(struct around *around, CUresult *result);
+
 /* Graphs with memory. */
 CUresult around_begin_graph(struct around *around, CUgraphExec *made, CUgraph graph);
 bool around_end_graph(struct around *around, CUresult *result);

@@ -207,9 +207,7 @@ CUresult estimate_settle(struct estimate *estimate, struct card *card)
 {
 	uint64_t expected = estimate->before + estimate->hold.bytes;
 
-	if (hold_measure(&estimate->hold, card, false) == SESSION_UNANSWERED) {
-		session_say("tranche-arbiter does not answer; see that it runs on this node (tranche-node doctor)");
+	if (hold_measure(&estimate->hold, card, false) == SESSION_UNANSWERED)
 		return CUDA_ERROR_SYSTEM_NOT_READY;
-	}
 	return card_implicit(card) > expected && card_stays_above(card) ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_SUCCESS;
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <stdlib.h>
 
-#include "context.h"
+#include "around.h"
 #include "graph.h"
 #include "zz_generated_hooks.h"
 
@@ -140,39 +140,48 @@ CUresult hook_cuGraphAddMemAllocNode(CUgraphNode *phGraphNode, CUgraph hGraph, c
 	return real_cuGraphAddMemAllocNode(phGraphNode, hGraph, dependencies, numDependencies, nodeParams);
 }
 
-static CUresult before_adding(const CUgraphNodeParams *params)
+static CUresult before_adding(struct around *around, const CUgraphNodeParams *params)
 {
-	return params && params->type == CU_GRAPH_NODE_TYPE_MEM_ALLOC ? permitted(&params->alloc.poolProps) : CUDA_SUCCESS;
+	CUresult result = CUDA_SUCCESS;
+
+	if (params && params->type == CU_GRAPH_NODE_TYPE_MEM_ALLOC)
+		result = permitted(&params->alloc.poolProps);
+	return result == CUDA_SUCCESS ? around_begin_graph_node(around, params) : result;
 }
 
-static CUresult after_adding(CUresult result, const CUgraphNode *node, const CUgraphNodeParams *params)
+/* True: once more. */
+static bool after_adding(struct around *around, CUresult *result, const CUgraphNode *node, const CUgraphNodeParams *params)
 {
-	if (result == CUDA_SUCCESS && node && params && params->type == CU_GRAPH_NODE_TYPE_CONDITIONAL)
+	if (*result == CUDA_SUCCESS && node && params && params->type == CU_GRAPH_NODE_TYPE_CONDITIONAL)
 		remember(*node, &params->conditional);
-	return result;
+	return around_end_graph_node(around, result);
 }
 
 CUresult hook_cuGraphAddNode(CUgraphNode *phGraphNode, CUgraph hGraph, const CUgraphNode *dependencies, size_t numDependencies,
 			     CUgraphNodeParams *nodeParams)
 {
-	CUresult result = before_adding(nodeParams);
+	struct around around;
+	CUresult result = before_adding(&around, nodeParams);
 
-	if (result == CUDA_SUCCESS)
-		result = after_adding(real_cuGraphAddNode(phGraphNode, hGraph, dependencies, numDependencies, nodeParams), phGraphNode,
-				      nodeParams);
+	if (result != CUDA_SUCCESS)
+		return result;
+	do
+		result = real_cuGraphAddNode(phGraphNode, hGraph, dependencies, numDependencies, nodeParams);
+	while (after_adding(&around, &result, phGraphNode, nodeParams));
 	return result;
 }
 
 CUresult hook_cuGraphAddNode_v2(enum cuda_hook hook, CUgraphNode *phGraphNode, CUgraph hGraph, const CUgraphNode *dependencies,
 				const CUgraphEdgeData *dependencyData, size_t numDependencies, CUgraphNodeParams *nodeParams)
 {
-	CUresult result = before_adding(nodeParams);
+	real_fn_cuGraphAddNode_v2 *real = (real_fn_cuGraphAddNode_v2 *)cuda_real(hook);
+	struct around around;
+	CUresult result = before_adding(&around, nodeParams);
 
 	if (result != CUDA_SUCCESS)
 		return result;
-	if (hook == HOOK_cuGraphAddNode_v3)
-		result = real_cuGraphAddNode_v3(phGraphNode, hGraph, dependencies, dependencyData, numDependencies, nodeParams);
-	else
-		result = real_cuGraphAddNode_v2(phGraphNode, hGraph, dependencies, dependencyData, numDependencies, nodeParams);
-	return after_adding(result, phGraphNode, nodeParams);
+	do
+		result = real(phGraphNode, hGraph, dependencies, dependencyData, numDependencies, nodeParams);
+	while (after_adding(&around, &result, phGraphNode, nodeParams));
+	return result;
 }

@@ -8,7 +8,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <unistd.h>
 
 #include "modules.h"
@@ -134,10 +133,27 @@ uint64_t image_estimate(const void *image, bool *exact)
 	return text_estimate(image);
 }
 
+/* What is in the file, with zeros behind it; NULL: it cannot be read. */
+static char *read_text(int fd, size_t size)
+{
+	char *text = calloc(1, size + 1);
+	size_t got = 0;
+
+	while (text && got < size) {
+		ssize_t n = read(fd, text + got, size - got);
+
+		if (n <= 0)
+			break;
+		got += (size_t)n;
+	}
+	return text;
+}
+
 uint64_t file_estimate(const char *path, bool *exact)
 {
 	uint64_t estimate = 0;
-	char *content = NULL;
+	char first = 0;
+	char *text;
 	off_t size;
 	int fd;
 
@@ -146,17 +162,13 @@ uint64_t file_estimate(const char *path, bool *exact)
 	if (fd < 0)
 		return 0; /* the driver will say what is wrong with it */
 	size = lseek(fd, 0, SEEK_END);
-	if (size > 0 && lseek(fd, 0, SEEK_SET) == 0)
-		content = malloc((size_t)size + sizeof(Elf64_Ehdr));
-	if (content) {
-		ssize_t got = read(fd, content, (size_t)size);
-
-		memset(content + (got > 0 ? got : 0), 0, sizeof(Elf64_Ehdr));
-		/* Not what a header in a file says, which may be cut short. */
-		estimate = image_estimate(content, exact);
-		if (!*exact)
-			estimate = frames_of((uint64_t)size) + FRAME;
-		free(content);
+	if (size > 0 && pread(fd, &first, 1, 0) == 1 && lseek(fd, 0, SEEK_SET) == 0) {
+		/* Of binaries, which can be large, the size is enough. */
+		estimate = frames_of((uint64_t)size) + FRAME;
+		text = isprint((unsigned char)first) || isspace((unsigned char)first) ? read_text(fd, (size_t)size) : NULL;
+		if (text)
+			estimate = image_estimate(text, exact);
+		free(text);
 	}
 	close(fd);
 	return estimate;

@@ -512,3 +512,45 @@ bool around_end_launch_many(struct around *around, CUresult *result)
 {
 	return end_use(around, result);
 }
+
+/* ---- kernels in graphs --------------------------------------------------------------- */
+
+static CUresult begin_node(struct around *around, CUfunction function, CUkernel kernel)
+{
+	*around = (struct around){ .idle = true };
+	if (__atomic_load_n(&around_launch_word, __ATOMIC_RELAXED) == 0 || (!function && !kernel) || !enter(around))
+		return CUDA_SUCCESS;
+	return use_function(around, function ? (const void *)function : (const void *)kernel);
+}
+
+CUresult around_begin_graph_kernel_old(struct around *around, const CUDA_KERNEL_NODE_PARAMS_v1 *params)
+{
+	return begin_node(around, params ? params->func : NULL, NULL);
+}
+
+bool around_end_graph_kernel_old(struct around *around, CUresult *result)
+{
+	return end_use(around, result);
+}
+
+CUresult around_begin_graph_kernel(struct around *around, const CUDA_KERNEL_NODE_PARAMS *params)
+{
+	return begin_node(around, params ? params->func : NULL, params ? params->kern : NULL);
+}
+
+bool around_end_graph_kernel(struct around *around, CUresult *result)
+{
+	return end_use(around, result);
+}
+
+CUresult around_begin_graph_node(struct around *around, const CUgraphNodeParams *params)
+{
+	bool kernel = params && params->type == CU_GRAPH_NODE_TYPE_KERNEL;
+
+	return begin_node(around, kernel ? params->kernel.func : NULL, kernel ? params->kernel.kern : NULL);
+}
+
+bool around_end_graph_node(struct around *around, CUresult *result)
+{
+	return end_use(around, result);
+}

@@ -117,6 +117,13 @@ enum cuda_hook {
 	HOOK_cuFuncLoad,
 	HOOK_cuModuleUnload,
 	HOOK_cuLibraryUnload,
+	HOOK_cuGraphAddKernelNode,
+	HOOK_cuGraphAddKernelNode_v2,
+	HOOK_cuGraphKernelNodeSetParams,
+	HOOK_cuGraphKernelNodeSetParams_v2,
+	HOOK_cuGraphExecKernelNodeSetParams,
+	HOOK_cuGraphExecKernelNodeSetParams_v2,
+	HOOK_cuGraphExecNodeSetParams,
 	HOOK_cuGraphAddMemAllocNode,
 	HOOK_cuGraphAddNode,
 	HOOK_cuGraphAddNode_v2,
@@ -1149,6 +1156,69 @@ static inline CUresult real_cuLibraryUnload(CUlibrary library)
 	real_fn_cuLibraryUnload *real = (real_fn_cuLibraryUnload *)cuda_real(HOOK_cuLibraryUnload);
 
 	return real != NULL ? real(library) : CUDA_ERROR_NOT_FOUND;
+}
+
+typedef CUresult real_fn_cuGraphAddKernelNode(CUgraphNode *phGraphNode, CUgraph hGraph, const CUgraphNode *dependencies, size_t numDependencies, const CUDA_KERNEL_NODE_PARAMS_v1 *nodeParams);
+
+static inline CUresult real_cuGraphAddKernelNode(CUgraphNode *phGraphNode, CUgraph hGraph, const CUgraphNode *dependencies, size_t numDependencies, const CUDA_KERNEL_NODE_PARAMS_v1 *nodeParams)
+{
+	real_fn_cuGraphAddKernelNode *real = (real_fn_cuGraphAddKernelNode *)cuda_real(HOOK_cuGraphAddKernelNode);
+
+	return real != NULL ? real(phGraphNode, hGraph, dependencies, numDependencies, nodeParams) : CUDA_ERROR_NOT_FOUND;
+}
+
+typedef CUresult real_fn_cuGraphAddKernelNode_v2(CUgraphNode *phGraphNode, CUgraph hGraph, const CUgraphNode *dependencies, size_t numDependencies, const CUDA_KERNEL_NODE_PARAMS *nodeParams);
+
+static inline CUresult real_cuGraphAddKernelNode_v2(CUgraphNode *phGraphNode, CUgraph hGraph, const CUgraphNode *dependencies, size_t numDependencies, const CUDA_KERNEL_NODE_PARAMS *nodeParams)
+{
+	real_fn_cuGraphAddKernelNode_v2 *real = (real_fn_cuGraphAddKernelNode_v2 *)cuda_real(HOOK_cuGraphAddKernelNode_v2);
+
+	return real != NULL ? real(phGraphNode, hGraph, dependencies, numDependencies, nodeParams) : CUDA_ERROR_NOT_FOUND;
+}
+
+typedef CUresult real_fn_cuGraphKernelNodeSetParams(CUgraphNode hNode, const CUDA_KERNEL_NODE_PARAMS_v1 *nodeParams);
+
+static inline CUresult real_cuGraphKernelNodeSetParams(CUgraphNode hNode, const CUDA_KERNEL_NODE_PARAMS_v1 *nodeParams)
+{
+	real_fn_cuGraphKernelNodeSetParams *real = (real_fn_cuGraphKernelNodeSetParams *)cuda_real(HOOK_cuGraphKernelNodeSetParams);
+
+	return real != NULL ? real(hNode, nodeParams) : CUDA_ERROR_NOT_FOUND;
+}
+
+typedef CUresult real_fn_cuGraphKernelNodeSetParams_v2(CUgraphNode hNode, const CUDA_KERNEL_NODE_PARAMS *nodeParams);
+
+static inline CUresult real_cuGraphKernelNodeSetParams_v2(CUgraphNode hNode, const CUDA_KERNEL_NODE_PARAMS *nodeParams)
+{
+	real_fn_cuGraphKernelNodeSetParams_v2 *real = (real_fn_cuGraphKernelNodeSetParams_v2 *)cuda_real(HOOK_cuGraphKernelNodeSetParams_v2);
+
+	return real != NULL ? real(hNode, nodeParams) : CUDA_ERROR_NOT_FOUND;
+}
+
+typedef CUresult real_fn_cuGraphExecKernelNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNode, const CUDA_KERNEL_NODE_PARAMS_v1 *nodeParams);
+
+static inline CUresult real_cuGraphExecKernelNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNode, const CUDA_KERNEL_NODE_PARAMS_v1 *nodeParams)
+{
+	real_fn_cuGraphExecKernelNodeSetParams *real = (real_fn_cuGraphExecKernelNodeSetParams *)cuda_real(HOOK_cuGraphExecKernelNodeSetParams);
+
+	return real != NULL ? real(hGraphExec, hNode, nodeParams) : CUDA_ERROR_NOT_FOUND;
+}
+
+typedef CUresult real_fn_cuGraphExecKernelNodeSetParams_v2(CUgraphExec hGraphExec, CUgraphNode hNode, const CUDA_KERNEL_NODE_PARAMS *nodeParams);
+
+static inline CUresult real_cuGraphExecKernelNodeSetParams_v2(CUgraphExec hGraphExec, CUgraphNode hNode, const CUDA_KERNEL_NODE_PARAMS *nodeParams)
+{
+	real_fn_cuGraphExecKernelNodeSetParams_v2 *real = (real_fn_cuGraphExecKernelNodeSetParams_v2 *)cuda_real(HOOK_cuGraphExecKernelNodeSetParams_v2);
+
+	return real != NULL ? real(hGraphExec, hNode, nodeParams) : CUDA_ERROR_NOT_FOUND;
+}
+
+typedef CUresult real_fn_cuGraphExecNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNode, CUgraphNodeParams *nodeParams);
+
+static inline CUresult real_cuGraphExecNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNode, CUgraphNodeParams *nodeParams)
+{
+	real_fn_cuGraphExecNodeSetParams *real = (real_fn_cuGraphExecNodeSetParams *)cuda_real(HOOK_cuGraphExecNodeSetParams);
+
+	return real != NULL ? real(hGraphExec, hNode, nodeParams) : CUDA_ERROR_NOT_FOUND;
 }
 
 typedef CUresult real_fn_cuGraphAddMemAllocNode(CUgraphNode *phGraphNode, CUgraph hGraph, const CUgraphNode *dependencies, size_t numDependencies, CUDA_MEM_ALLOC_NODE_PARAMS *nodeParams);

@@ -108,6 +108,13 @@ const struct cuda_hook_entry cuda_hook_table[CUDA_REALS] = {
 	[HOOK_cuFuncLoad] = {"cuFuncLoad", (void *)cuFuncLoad},
 	[HOOK_cuModuleUnload] = {"cuModuleUnload", (void *)cuModuleUnload},
 	[HOOK_cuLibraryUnload] = {"cuLibraryUnload", (void *)cuLibraryUnload},
+	[HOOK_cuGraphAddKernelNode] = {"cuGraphAddKernelNode", (void *)cuGraphAddKernelNode},
+	[HOOK_cuGraphAddKernelNode_v2] = {"cuGraphAddKernelNode_v2", (void *)cuGraphAddKernelNode_v2},
+	[HOOK_cuGraphKernelNodeSetParams] = {"cuGraphKernelNodeSetParams", (void *)cuGraphKernelNodeSetParams},
+	[HOOK_cuGraphKernelNodeSetParams_v2] = {"cuGraphKernelNodeSetParams_v2", (void *)cuGraphKernelNodeSetParams_v2},
+	[HOOK_cuGraphExecKernelNodeSetParams] = {"cuGraphExecKernelNodeSetParams", (void *)cuGraphExecKernelNodeSetParams},
+	[HOOK_cuGraphExecKernelNodeSetParams_v2] = {"cuGraphExecKernelNodeSetParams_v2", (void *)cuGraphExecKernelNodeSetParams_v2},
+	[HOOK_cuGraphExecNodeSetParams] = {"cuGraphExecNodeSetParams", (void *)cuGraphExecNodeSetParams},
 	[HOOK_cuGraphAddMemAllocNode] = {"cuGraphAddMemAllocNode", (void *)cuGraphAddMemAllocNode},
 	[HOOK_cuGraphAddNode] = {"cuGraphAddNode", (void *)cuGraphAddNode},
 	[HOOK_cuGraphAddNode_v2] = {"cuGraphAddNode_v2", (void *)cuGraphAddNode_v2},
@@ -295,6 +302,13 @@ _Static_assert(__builtin_types_compatible_p(real_fn_cuKernelGetFunction, __typeo
 _Static_assert(__builtin_types_compatible_p(real_fn_cuFuncLoad, __typeof__(cuFuncLoad)), "cuFuncLoad");
 _Static_assert(__builtin_types_compatible_p(real_fn_cuModuleUnload, __typeof__(cuModuleUnload)), "cuModuleUnload");
 _Static_assert(__builtin_types_compatible_p(real_fn_cuLibraryUnload, __typeof__(cuLibraryUnload)), "cuLibraryUnload");
+_Static_assert(__builtin_types_compatible_p(real_fn_cuGraphAddKernelNode, __typeof__(cuGraphAddKernelNode)), "cuGraphAddKernelNode");
+_Static_assert(__builtin_types_compatible_p(real_fn_cuGraphAddKernelNode_v2, __typeof__(cuGraphAddKernelNode_v2)), "cuGraphAddKernelNode_v2");
+_Static_assert(__builtin_types_compatible_p(real_fn_cuGraphKernelNodeSetParams, __typeof__(cuGraphKernelNodeSetParams)), "cuGraphKernelNodeSetParams");
+_Static_assert(__builtin_types_compatible_p(real_fn_cuGraphKernelNodeSetParams_v2, __typeof__(cuGraphKernelNodeSetParams_v2)), "cuGraphKernelNodeSetParams_v2");
+_Static_assert(__builtin_types_compatible_p(real_fn_cuGraphExecKernelNodeSetParams, __typeof__(cuGraphExecKernelNodeSetParams)), "cuGraphExecKernelNodeSetParams");
+_Static_assert(__builtin_types_compatible_p(real_fn_cuGraphExecKernelNodeSetParams_v2, __typeof__(cuGraphExecKernelNodeSetParams_v2)), "cuGraphExecKernelNodeSetParams_v2");
+_Static_assert(__builtin_types_compatible_p(real_fn_cuGraphExecNodeSetParams, __typeof__(cuGraphExecNodeSetParams)), "cuGraphExecNodeSetParams");
 _Static_assert(__builtin_types_compatible_p(real_fn_cuGraphAddMemAllocNode, __typeof__(cuGraphAddMemAllocNode)), "cuGraphAddMemAllocNode");
 _Static_assert(__builtin_types_compatible_p(real_fn_cuGraphAddNode, __typeof__(cuGraphAddNode)), "cuGraphAddNode");
 _Static_assert(__builtin_types_compatible_p(real_fn_cuGraphAddNode_v2, __typeof__(cuGraphAddNode_v2)), "cuGraphAddNode_v2");

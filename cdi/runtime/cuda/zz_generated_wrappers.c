@@ -1065,6 +1065,118 @@ EXPORTED CUresult cuLibraryUnload(CUlibrary library)
 	return result;
 }
 
+EXPORTED CUresult cuGraphAddKernelNode(CUgraphNode *phGraphNode, CUgraph hGraph, const CUgraphNode *dependencies, size_t numDependencies, const CUDA_KERNEL_NODE_PARAMS_v1 *nodeParams)
+{
+	real_fn_cuGraphAddKernelNode *real = (real_fn_cuGraphAddKernelNode *)cuda_real(HOOK_cuGraphAddKernelNode);
+	struct around around;
+	CUresult result;
+
+	if (real == NULL)
+		return CUDA_ERROR_NOT_FOUND;
+	result = around_begin_graph_kernel_old(&around, nodeParams);
+	if (result == CUDA_SUCCESS)
+		do
+			result = real(phGraphNode, hGraph, dependencies, numDependencies, nodeParams);
+		while (around_end_graph_kernel_old(&around, &result));
+	return result;
+}
+
+EXPORTED CUresult cuGraphAddKernelNode_v2(CUgraphNode *phGraphNode, CUgraph hGraph, const CUgraphNode *dependencies, size_t numDependencies, const CUDA_KERNEL_NODE_PARAMS *nodeParams)
+{
+	real_fn_cuGraphAddKernelNode_v2 *real = (real_fn_cuGraphAddKernelNode_v2 *)cuda_real(HOOK_cuGraphAddKernelNode_v2);
+	struct around around;
+	CUresult result;
+
+	if (real == NULL)
+		return CUDA_ERROR_NOT_FOUND;
+	result = around_begin_graph_kernel(&around, nodeParams);
+	if (result == CUDA_SUCCESS)
+		do
+			result = real(phGraphNode, hGraph, dependencies, numDependencies, nodeParams);
+		while (around_end_graph_kernel(&around, &result));
+	return result;
+}
+
+EXPORTED CUresult cuGraphKernelNodeSetParams(CUgraphNode hNode, const CUDA_KERNEL_NODE_PARAMS_v1 *nodeParams)
+{
+	real_fn_cuGraphKernelNodeSetParams *real = (real_fn_cuGraphKernelNodeSetParams *)cuda_real(HOOK_cuGraphKernelNodeSetParams);
+	struct around around;
+	CUresult result;
+
+	if (real == NULL)
+		return CUDA_ERROR_NOT_FOUND;
+	result = around_begin_graph_kernel_old(&around, nodeParams);
+	if (result == CUDA_SUCCESS)
+		do
+			result = real(hNode, nodeParams);
+		while (around_end_graph_kernel_old(&around, &result));
+	return result;
+}
+
+EXPORTED CUresult cuGraphKernelNodeSetParams_v2(CUgraphNode hNode, const CUDA_KERNEL_NODE_PARAMS *nodeParams)
+{
+	real_fn_cuGraphKernelNodeSetParams_v2 *real = (real_fn_cuGraphKernelNodeSetParams_v2 *)cuda_real(HOOK_cuGraphKernelNodeSetParams_v2);
+	struct around around;
+	CUresult result;
+
+	if (real == NULL)
+		return CUDA_ERROR_NOT_FOUND;
+	result = around_begin_graph_kernel(&around, nodeParams);
+	if (result == CUDA_SUCCESS)
+		do
+			result = real(hNode, nodeParams);
+		while (around_end_graph_kernel(&around, &result));
+	return result;
+}
+
+EXPORTED CUresult cuGraphExecKernelNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNode, const CUDA_KERNEL_NODE_PARAMS_v1 *nodeParams)
+{
+	real_fn_cuGraphExecKernelNodeSetParams *real = (real_fn_cuGraphExecKernelNodeSetParams *)cuda_real(HOOK_cuGraphExecKernelNodeSetParams);
+	struct around around;
+	CUresult result;
+
+	if (real == NULL)
+		return CUDA_ERROR_NOT_FOUND;
+	result = around_begin_graph_kernel_old(&around, nodeParams);
+	if (result == CUDA_SUCCESS)
+		do
+			result = real(hGraphExec, hNode, nodeParams);
+		while (around_end_graph_kernel_old(&around, &result));
+	return result;
+}
+
+EXPORTED CUresult cuGraphExecKernelNodeSetParams_v2(CUgraphExec hGraphExec, CUgraphNode hNode, const CUDA_KERNEL_NODE_PARAMS *nodeParams)
+{
+	real_fn_cuGraphExecKernelNodeSetParams_v2 *real = (real_fn_cuGraphExecKernelNodeSetParams_v2 *)cuda_real(HOOK_cuGraphExecKernelNodeSetParams_v2);
+	struct around around;
+	CUresult result;
+
+	if (real == NULL)
+		return CUDA_ERROR_NOT_FOUND;
+	result = around_begin_graph_kernel(&around, nodeParams);
+	if (result == CUDA_SUCCESS)
+		do
+			result = real(hGraphExec, hNode, nodeParams);
+		while (around_end_graph_kernel(&around, &result));
+	return result;
+}
+
+EXPORTED CUresult cuGraphExecNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNode, CUgraphNodeParams *nodeParams)
+{
+	real_fn_cuGraphExecNodeSetParams *real = (real_fn_cuGraphExecNodeSetParams *)cuda_real(HOOK_cuGraphExecNodeSetParams);
+	struct around around;
+	CUresult result;
+
+	if (real == NULL)
+		return CUDA_ERROR_NOT_FOUND;
+	result = around_begin_graph_node(&around, nodeParams);
+	if (result == CUDA_SUCCESS)
+		do
+			result = real(hGraphExec, hNode, nodeParams);
+		while (around_end_graph_node(&around, &result));
+	return result;
+}
+
 EXPORTED CUresult cuGraphAddMemAllocNode(CUgraphNode *phGraphNode, CUgraph hGraph, const CUgraphNode *dependencies, size_t numDependencies, CUDA_MEM_ALLOC_NODE_PARAMS *nodeParams)
 {
 	if (!cuda_has(HOOK_cuGraphAddMemAllocNode))

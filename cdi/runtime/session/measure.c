@@ -37,7 +37,7 @@ enum line_result line_measure(struct session_share *share, enum tranche_op op, u
 static enum session_measured measure(struct session_share *share, enum tranche_op op, uint64_t settle, uint64_t deadline)
 {
 	struct tranche_reply reply = { .status = TRANCHE_OK };
-	struct line_why why;
+	struct line_why why = { .text = "tranche-arbiter does not answer" };
 
 	for (int tries = 0; now_ns() < deadline; tries++) {
 		enum line_result result;
@@ -46,7 +46,7 @@ static enum session_measured measure(struct session_share *share, enum tranche_o
 			line_drop(share);
 			result = line_open(share, TRANCHE_ROLE_AGAIN, deadline, &why);
 			if (result != LINE_OK && result != LINE_MOVED)
-				return SESSION_UNANSWERED;
+				break;
 		}
 		result = line_measure(share, op, settle, deadline, &reply);
 		if (result == LINE_OK)
@@ -60,6 +60,7 @@ static enum session_measured measure(struct session_share *share, enum tranche_o
 			return SESSION_UNMEASURED;
 		nap_ns(NAP_NS);
 	}
+	session_say("share %s: %s; see that tranche-arbiter runs on this node (tranche-node doctor)", share->key, why.text);
 	return SESSION_UNANSWERED;
 }
 

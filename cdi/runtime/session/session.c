@@ -12,6 +12,7 @@
 /* What the kernel wipes in a child of fork, which is how the child knows. */
 struct life {
 	uint32_t alive;
+	uint32_t attempts; /* to open, that have ended */
 	struct lock opening;
 };
 
@@ -150,8 +151,10 @@ static enum session_state open_alone(enum tranche_role role, struct life *own)
 		return state;
 	__atomic_store_n(&opened, 0, __ATOMIC_RELAXED);
 	opened_as = role;
-	if (!list_shares() || !open_all(role))
+	if (!list_shares() || !open_all(role)) {
+		__atomic_add_fetch(&own->attempts, 1, __ATOMIC_RELAXED);
 		return SESSION_UNOPENED;
+	}
 	__atomic_store_n(&own->alive, 1, __ATOMIC_RELAXED);
 	__atomic_store_n(&opened, 1, __ATOMIC_RELEASE);
 	return SESSION_OPEN;
@@ -169,8 +172,14 @@ enum session_state session_open(enum tranche_role role)
 	if (!own) {
 		session_say("the kernel refuses a page that is wiped on fork (Linux 4.14 has it); CUDA and NVML are refused");
 	} else {
+		uint32_t attempts = __atomic_load_n(&own->attempts, __ATOMIC_RELAXED);
+
 		lock_take(&own->opening);
-		state = open_alone(role, own);
+		/* Who waited for another thread's attempt does not wait for its own. */
+		if (own->attempts == attempts)
+			state = open_alone(role, own);
+		else
+			state = session_state();
 		lock_give(&own->opening);
 	}
 	errno = saved;
