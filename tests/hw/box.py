@@ -10,6 +10,7 @@ import ctypes
 import os
 import shutil
 import signal
+import stat
 import subprocess
 
 TRANCHE = "/run/tranche"
@@ -33,12 +34,13 @@ def _mount(source, target, kind, flags):
 
 
 def _bind(source, target):
-    if os.path.isdir(source):
+    """Binds what a descriptor is of: its path may be hidden by now."""
+    if stat.S_ISDIR(os.fstat(source).st_mode):
         os.makedirs(target, exist_ok=True)
     elif not os.path.exists(target):
         with open(target, "w", encoding="ascii"):
             pass
-    _mount(source, target, "", MS_BIND | MS_REC)
+    _mount(f"/proc/self/fd/{source}", target, "", MS_BIND | MS_REC)
 
 
 class Box:
@@ -50,7 +52,7 @@ class Box:
 
     def __init__(self, runtime, real, shares, cards=None):
         self._runtime, self._real, self._shares, self._cards = runtime, real, shares, cards or {}
-        self._holder, self._namespaces, self._made = 0, [], []
+        self._holder, self._namespaces, self._made = 0, [], ""
         self._environment = {}
         try:
             self._by_mounts()
@@ -62,12 +64,6 @@ class Box:
             self.how = f"by LD_LIBRARY_PATH ({error})"
 
     def _by_mounts(self):
-        if not os.path.isdir(TRANCHE):
-            try:
-                os.makedirs(TRANCHE)
-                self._made.append(TRANCHE)
-            except OSError as error:
-                raise Error(f"make {TRANCHE}: {error.strerror}") from error
         report, tell = os.pipe()
         hold, self._release = os.pipe()
         self._holder = os.fork()
@@ -106,10 +102,12 @@ class Box:
                 with open(f"/proc/self/{name}", "w", encoding="ascii") as file:
                     file.write(text)
         _mount("", "/", "", MS_REC | MS_PRIVATE)
-        _mount("tmpfs", TRANCHE, "tmpfs", 0)
-        self._fill(_bind)
+        sources = {path: os.open(path, os.O_PATH) for path in [*self._real.values(), *self._shares.values(), *self._cards.values()]}
+        runtime = {name: os.open(f"{self._runtime}/{name}.so.1", os.O_PATH) for name in self._real}
+        _mount("tmpfs", TRANCHE if os.path.isdir(TRANCHE) else os.path.dirname(TRANCHE), "tmpfs", 0)
+        self._fill(lambda path, target: _bind(sources[path], target))
         for name, file in self._real.items():
-            _bind(f"{self._runtime}/{name}.so.1", file)
+            _bind(runtime[name], file)
 
     def _fill(self, put):
         os.makedirs(f"{TRANCHE}/driver")
@@ -130,7 +128,7 @@ class Box:
             self._fill(os.symlink)
         except OSError as error:
             raise Error(f"{why}; and {TRANCHE} cannot be made: {error.strerror}") from error
-        self._made.append(TRANCHE)
+        self._made = TRANCHE
         before = os.environ.get("LD_LIBRARY_PATH")
         self._environment["LD_LIBRARY_PATH"] = f"{self._runtime}:{before}" if before else self._runtime
 
@@ -163,8 +161,5 @@ class Box:
             os.close(self._release)
             os.kill(self._holder, signal.SIGKILL)
             os.waitpid(self._holder, 0)
-            for directory in self._made:
-                os.rmdir(directory)
-            return
-        for directory in self._made:
-            shutil.rmtree(directory)
+        elif self._made:
+            shutil.rmtree(self._made)

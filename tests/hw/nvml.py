@@ -99,8 +99,7 @@ class Watch:
     def __init__(self, card):
         self.card = card
         self.most = 0
-        self.samples = 0
-        self.named = False
+        self._named = False
 
     def __enter__(self):
         self._before = set(self.card.processes())
@@ -114,13 +113,16 @@ class Watch:
         self._end.set()
         self._thread.join()
 
+    def look(self):
+        """Looks once."""
+        ours = {pid: used for pid, used in self.card.processes().items() if pid not in self._before}
+        if ours:
+            self._named = True
+            self.most = max(self.most, sum(ours.values()))
+        elif not self._named:
+            self.most = max(self.most, self.card.used() - self._used)
+
     def _run(self):
         while not self._end.is_set():
-            ours = {pid: used for pid, used in self.card.processes().items() if pid not in self._before}
-            if ours:
-                self.named = True
-                self.most = max(self.most, sum(ours.values()))
-            elif not self.named:
-                self.most = max(self.most, self.card.used() - self._used)
-            self.samples += 1
+            self.look()
             time.sleep(0.002)

@@ -16,6 +16,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import uuid
 
@@ -117,7 +118,7 @@ class Suite:
 
     def start_arbiter(self):
         log = open(os.path.join(self.dir, "arbiter.log"), "a", encoding="utf-8")
-        command = [self.options.arbiter, "--kubernetes=false", "--state-dir", os.path.join(self.dir, "state"), "--run-dir", os.path.join(self.dir, "run")]
+        command = [self.options.arbiter, "--kubernetes=false", "--state-dir", os.path.join(self.dir, "state"), "--run-dir", os.path.join(self.dir, "run"), "--metrics-address="]
         if not self.options.simulated:
             command += ["--nvml-library", self.real["libnvidia-ml"]]
         self.arbiter = subprocess.Popen(command, stdout=log, stderr=log)
@@ -151,35 +152,56 @@ class Suite:
         print(f"{name}: {result} {detail}", flush=True)
 
     def run(self, *arguments, environment=None, seconds=60):
-        """Runs a program in the box, watched: what it said, and the most that the card held."""
+        """Runs a program in the box, watched, and returns what it said."""
         with nvml.Watch(self.card) as watch:
             status, said = self.box.run(list(arguments), min(seconds, self.end - time.monotonic() + 5), environment)
         if status:
             raise Fault(f"status {status}: {said.strip()[-600:]}")
-        if watch.most > self.limit:
-            raise Fault(f"the card held {watch.most // MIB} MiB, the limit is {self.limit // MIB}")
-        return said, watch
+        self.judge(watch)
+        return said
 
     def fill(self, way):
-        said, watch = self.run(self.client("fill"), way, "64")
-        total, taken = (int(x) for x in re.search(r"full total=(\d+) .* bytes=(\d+)", said).groups())
+        """Fills the share, and looks at the card while the program stands still."""
+        total = taken = 0
+        with nvml.Watch(self.card) as watch:
+            program = self.box.start(
+                [self.client("fill"), way, "64"], {"TRANCHE_TEST_BARRIERS": "1"}, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+            )
+            timer = threading.Timer(60, program.kill)
+            timer.start()
+            for line in program.stdout:
+                if found := re.match(r"full total=(\d+) .* bytes=(\d+)", line):
+                    total, taken = (int(x) for x in found.groups())
+                if line.startswith("quiet"):
+                    watch.look()
+                    program.stdin.write("go on\n")
+                    program.stdin.flush()
+            _, complaints = program.communicate()
+            timer.cancel()
+        self.judge(watch)
+        if program.returncode:
+            raise Fault(f"status {program.returncode}: {complaints.strip()}")
         if total != self.limit:
             raise Fault(f"the program sees {total} bytes, not {self.limit}")
-        return f"{taken // MIB} of {self.limit // MIB} MiB could be had, the card held {watch.most // MIB} ({watch.samples} looks)"
+        return f"{taken // MIB} of {self.limit // MIB} MiB could be had, the card held {watch.most // MIB}"
+
+    def judge(self, watch):
+        if watch.most > self.limit:
+            raise Fault(f"the card held {watch.most // MIB} MiB, the limit is {self.limit // MIB}")
 
     def cases(self, program, names):
         for name in names:
-            said, _ = self.run(self.client(program), name)
+            said = self.run(self.client(program), name)
             if not said.rstrip().endswith("ok"):
                 raise Fault(f"{name}: {said.strip()}")
         return f"{len(names)} cases"
 
     def loaders(self):
         for method in LOADERS:
-            self.full(self.run(self.client("loader"), method)[0], method)
+            self.full(self.run(self.client("loader"), method), method)
         if self.box.mounted:
-            self.full(self.run(self.client("loader"), "dlopen", self.real["libcuda"])[0], "the driver's own path")
-        self.full(self.run(sys.executable, self.client("ctypes_fill.py"), "plain")[0], "ctypes")
+            self.full(self.run(self.client("loader"), "dlopen", self.real["libcuda"]), "the driver's own path")
+        self.full(self.run(sys.executable, self.client("ctypes_fill.py"), "plain"), "ctypes")
         return f"{len(LOADERS) + 1 + self.box.mounted} ways"
 
     def full(self, said, method):
@@ -188,11 +210,11 @@ class Suite:
             raise Fault(f"{method}: the program sees {total} bytes")
 
     def storm(self):
-        return self.run(self.client("storm"), "3", "3", "6", str(64 * MIB), seconds=90)[0].splitlines()[-1]
+        return self.run(self.client("storm"), "3", "3", "6", str(64 * MIB), seconds=90).splitlines()[-1]
 
     def killed(self):
         room = (self.limit - 1024 * MIB) // MIB if self.limit > 1536 * MIB else self.limit // MIB // 2
-        return self.run(self.client("killed"), str(int(time.time())), "30" if not self.options.simulated else "90", str(room), seconds=120)[0].strip()
+        return self.run(self.client("killed"), str(int(time.time())), "30" if not self.options.simulated else "90", str(room), seconds=120).strip()
 
     def restarted(self):
         """A program goes on while the arbiter dies and comes back."""
@@ -224,13 +246,13 @@ class Suite:
         if subprocess.run([sys.executable, "-c", "import torch; torch.cuda.init()"], capture_output=True, timeout=120, check=False).returncode:
             raise Skip("PyTorch with CUDA cannot be imported")
         script = os.path.join(os.path.dirname(os.path.abspath(__file__)), "torch_check.py")
-        return self.run(sys.executable, script, str(self.limit), environment=environment, seconds=120)[0].splitlines()[-1]
+        return self.run(sys.executable, script, str(self.limit), environment=environment, seconds=120).splitlines()[-1]
 
     def costs(self):
         """Figures, no judgement: calls with the runtime, and without."""
         def times(said):
             return {m[0]: float(m[1]) / 1000 for m in re.findall(r"time (\S+) p50_ps=(\d+)", said)}
-        ours = times(self.run(self.client("measure"), seconds=60)[0])
+        ours = times(self.run(self.client("measure"), seconds=60))
         bare_dir = os.path.join(self.dir, "bare")
         os.makedirs(bare_dir, exist_ok=True)
         for name, file in self.real.items():

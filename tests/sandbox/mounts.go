@@ -25,7 +25,7 @@ func furnish(cfg Config) error {
 	if err := unix.Mount("tmpfs", "/run", "tmpfs", unix.MS_NODEV, "mode=0755"); err != nil {
 		return fmt.Errorf("mount /run: %w", err)
 	}
-	if err := os.MkdirAll(CardsDir, 0o755); err != nil {
+	if err := os.MkdirAll(TrancheDir, 0o755); err != nil {
 		return err
 	}
 	for key, dir := range cfg.Shares {
