@@ -164,6 +164,18 @@ func TestACardThatIsMadeAnewIsReadAnew(t *testing.T) {
 	}
 }
 
+func TestACardThatATenantTruncatesIsNoHarm(t *testing.T) {
+	t.Parallel()
+	p := start(t)
+	p.card(t)
+	p.share(t)
+	readable := `tranche_arbiter_card_readable{uuid="` + string(fixture.Card(0).UUID) + `"} `
+	p.eventually(t, "/metrics", http.StatusOK, readable+"1")
+	require.NoError(t, os.Truncate(filepath.Join(simcard.Path(filepath.Join(p.root, "run", "cards"), fixture.Card(0).UUID), "card"), 0))
+	p.eventually(t, "/metrics", http.StatusOK, readable+"0")
+	p.eventually(t, "/healthz", http.StatusOK, "ok\n")
+}
+
 func TestWhatKeepsItFromStarting(t *testing.T) {
 	t.Parallel()
 	occupied, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", freeAddress(t))

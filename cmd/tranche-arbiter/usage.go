@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"runtime/debug"
 	"sync"
 
 	"github.com/tranche-dra/tranche/pkg/arbiter"
@@ -55,9 +56,10 @@ func (s *simulatedCards) Processes(_ context.Context, id card.UUID) ([]card.Proc
 	if err != nil {
 		return nil, err
 	}
-	truth, err := c.Truth()
+	truth, err := truthOf(c)
 	if err != nil {
-		return nil, err
+		delete(s.open, id)
+		return nil, errors.Join(err, c.Close())
 	}
 	var processes []card.ProcessMemory
 	for _, slot := range truth.Slots {
@@ -66,6 +68,18 @@ func (s *simulatedCards) Processes(_ context.Context, id card.UUID) ([]card.Proc
 		}
 	}
 	return processes, nil
+}
+
+// truthOf reads a card. Whoever has it can make its file shorter, which makes
+// reading the mapping fail; that is an error here, and not the end of the process.
+func truthOf(c *simcard.Card) (truth simcard.Truth, err error) {
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+	defer func() {
+		if fault := recover(); fault != nil {
+			err = fmt.Errorf("read simulated card %s: %v", c.Path(), fault)
+		}
+	}()
+	return c.Truth()
 }
 
 // ContextBytes implements arbiter.ContextSizes.

@@ -132,23 +132,26 @@ func (c *hostedCard) raise(pid int, unexplained uint64) {
 }
 
 // explain sets what the card holds for a process besides what it asked for.
-// What its slots have in other places already is left there; the rest goes to
-// one of them. The caller has mu.
-func (c *hostedCard) explain(into *attachment, used uint64) {
-	unexplained := less(used, c.committed(into.pid))
+// One slot, of whose reserve settle is about to be taken, may be charged with
+// that much more than before: the room was its share's. What the process's slots
+// in other places have already is left there, and the rest goes to the one. The
+// caller has mu.
+func (c *hostedCard) explain(into *attachment, used, settle uint64) {
+	rest := less(used, c.committed(into.pid))
+	own := min(rest, wire.Add(into.words().Implicit.Load(), settle))
+	rest -= own
+	left := map[*attachment]uint64{}
 	for _, a := range c.of(into.pid) {
-		if a == into {
-			continue
-		}
-		w := a.words()
-		if held := w.Implicit.Load(); held > unexplained {
-			a.setImplicit(unexplained)
-			unexplained = 0
-		} else {
-			unexplained -= held
+		if a != into {
+			left[a] = min(rest, a.words().Implicit.Load())
+			rest -= left[a]
 		}
 	}
-	into.setImplicit(unexplained)
+	// The one first: in between, the slots say too much and never too little.
+	into.setImplicit(own + rest)
+	for a, bytes := range left {
+		a.setImplicit(bytes)
+	}
 }
 
 func (a *attachment) setImplicit(bytes uint64) {

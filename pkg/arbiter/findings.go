@@ -76,6 +76,9 @@ func (c *hostedCard) findings(reading map[int]uint64, strangers []stranger, tole
 		}
 	}
 	for _, s := range strangers {
+		if slices.ContainsFunc(s.shares, func(key share.Key) bool { return c.shares[key] != nil && c.shares[key].document.Whole }) {
+			continue // the card is theirs, by whatever library
+		}
 		f := finding{kind: Unknown, shares: s.shares, used: s.bytes, holders: []holder{{pid: s.pid, started: s.started, bytes: s.bytes, unexplained: s.bytes}}}
 		if len(s.shares) > 0 {
 			f.kind = NotAttached

@@ -234,14 +234,21 @@ func attach(t testing.TB, dir string) *wireclient.Client {
 	return connect(t, dir, wireclient.Hello(wire.RoleProcess))
 }
 
+// connect tries as often as the runtime does: while one arbiter follows another
+// a connection may end before it is answered.
 func connect(t testing.TB, dir string, hello wire.Hello) *wireclient.Client {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patient)
 	defer cancel()
-	c, err := wireclient.Connect(ctx, dir, hello)
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = c.Close() })
-	return c
+	for {
+		c, err := wireclient.Connect(ctx, dir, hello)
+		if err == nil {
+			t.Cleanup(func() { _ = c.Close() })
+			return c
+		}
+		require.NotErrorIs(t, err, context.DeadlineExceeded)
+		require.NotErrorAs(t, err, new(*wireclient.RefusedError), err)
+	}
 }
 
 // refused is why a client gets nothing.

@@ -5,6 +5,7 @@ package arbiter_test
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"strconv"
@@ -20,6 +21,9 @@ import (
 
 // helperMain obeys commands of its standard input, one a line, until it ends.
 func helperMain() {
+	if len(os.Args) > 2 { // executed by a helper, who is asked again only now
+		_, _ = fmt.Fprintln(os.Stdout, os.Args[2])
+	}
 	var c *wireclient.Client
 	lines := bufio.NewScanner(os.Stdin)
 	for lines.Scan() {
@@ -40,10 +44,10 @@ func obey(c *wireclient.Client, verb string, words []string) (*wireclient.Client
 	}
 	switch verb {
 	case "attach":
-		attached, err := wireclient.Attach(ctx, words[0])
+		attached, err := persist(ctx, func() (*wireclient.Client, error) { return wireclient.Attach(ctx, words[0]) })
 		return attached, said(attached, err)
 	case "again":
-		attached, err := c.Again(ctx, words[0])
+		attached, err := persist(ctx, func() (*wireclient.Client, error) { return c.Again(ctx, words[0]) })
 		if err == nil && attached.Welcome.Status == wire.Moved {
 			attached.Slot().Committed.Store(c.Slot().Committed.Load())
 		}
@@ -53,11 +57,14 @@ func obey(c *wireclient.Client, verb string, words []string) (*wireclient.Client
 		if err == nil {
 			hello := wireclient.Hello(wire.RoleAgain)
 			hello.Slot, hello.Nonce = c.Welcome.Slot, c.Welcome.Nonce
-			c, err = wireclient.Connect(ctx, words[0], hello, forged)
+			c, err = persist(ctx, func() (*wireclient.Client, error) { return wireclient.Connect(ctx, words[0], hello, forged) })
 		}
 		return c, said(c, err)
 	case "take":
 		return c, strconv.FormatBool(c.Take(amount))
+	case "give":
+		c.Give(amount)
+		return c, "given"
 	case "charge":
 		return c, strconv.FormatUint(c.Charge(), 10)
 	case "limit":
@@ -83,9 +90,19 @@ func obey(c *wireclient.Client, verb string, words []string) (*wireclient.Client
 		return c, "scribbled"
 	case "exec":
 		program, _ := os.Executable()
-		return c, fmt.Sprint(syscall.Exec(program, []string{program, helperArgument}, os.Environ()))
+		return c, fmt.Sprint(syscall.Exec(program, []string{program, helperArgument, "executed"}, os.Environ()))
 	}
 	return c, "unknown command " + verb
+}
+
+// persist tries until there is an answer.
+func persist(ctx context.Context, try func() (*wireclient.Client, error)) (*wireclient.Client, error) {
+	for {
+		c, err := try()
+		if refusal := new(wireclient.RefusedError); err == nil || errors.As(err, &refusal) || ctx.Err() != nil {
+			return c, err
+		}
+	}
 }
 
 func said(c *wireclient.Client, err error) string {

@@ -77,7 +77,7 @@ func TestAProcessThatClosesItsDescriptorsKeepsItsSlot(t *testing.T) {
 	// One that was looked at after the first was: events come in order.
 	other := startHelper(t)
 	other.ask(t, "attach", dir)
-	other.tell(t, "exec")
+	require.Equal(t, "executed", other.ask(t, "exec"))
 	eventually(t, func() bool { return c.Grant.SlotsUsed.Load() == 2 }, "the other one's slot is free")
 	require.EqualValues(t, mib, c.Charge())
 	require.Equal(t, "false", h.ask(t, "take", 4096*mib), "it still sees the ledger")
@@ -94,7 +94,7 @@ func TestAnotherProgramDoesNotHoldWhatTheFirstDid(t *testing.T) {
 	h := startHelper(t)
 	h.ask(t, "attach", dir)
 	h.ask(t, "take", mib)
-	h.tell(t, "exec")
+	require.Equal(t, "executed", h.ask(t, "exec"))
 	eventually(t, func() bool { return c.Charge() == 0 }, "the slot is cleared")
 	require.Equal(t, "slot 1 ok", h.ask(t, "attach", dir), "the new program is a client like any other")
 }
@@ -112,7 +112,7 @@ func TestAnotherProgramIsNoticedAlthoughAChildHasTheConnection(t *testing.T) {
 	child, err := strconv.Atoi(h.ask(t, "fork"))
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = unix.Kill(child, unix.SIGKILL) })
-	h.tell(t, "exec")
+	require.Equal(t, "executed", h.ask(t, "exec"))
 	eventually(t, func() bool { return c.Charge() == 0 }, "the slot is cleared")
 	require.Equal(t, "slot 1 ok", h.ask(t, "attach", dir))
 }

@@ -48,7 +48,7 @@ func (s *served) measure(from *connection, a *attachment, settle uint64) (used, 
 		still := quiet(before, c.states(a.pid))
 		if still {
 			s.learn(a, used)
-			c.explain(a, used)
+			c.explain(a, used, min(settle, a.words().Reserve.Load()))
 		} else if time.Since(began) > quietLimit {
 			a.setImplicit(wire.Add(a.words().Implicit.Load(), min(settle, a.words().Reserve.Load())))
 			still = true

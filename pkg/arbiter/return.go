@@ -25,7 +25,7 @@ const returnLimit = 2 * time.Second
 func (s *served) remember() {
 	for _, n := range s.roster.all() {
 		p, err := findProcess(n.pid)
-		if err == nil && p.started != n.started {
+		if err == nil && (!n.same(p) || n.look(s.roster.ledger()) == replaced) {
 			_ = p.pidfd.Close()
 			err = errPeerGone
 		}

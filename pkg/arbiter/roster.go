@@ -40,10 +40,11 @@ type rosterWords struct {
 
 // rosterEntry is the attachment of one slot.
 type rosterEntry struct {
-	pid     atomic.Int64
-	started atomic.Uint64
-	nonce   atomic.Uint64 // stored last, zeroed first; zero: the slot is free
-	_       uint64
+	pid         atomic.Int64
+	started     atomic.Uint64
+	code, stack atomic.Uint64
+	nonce       atomic.Uint64 // stored last, zeroed first; zero: the slot is free
+	_           [3]uint64
 }
 
 const rosterSize = int(unsafe.Sizeof(rosterWords{}))
@@ -119,6 +120,8 @@ func (r *roster) enter(slot uint32, p process, nonce uint64) {
 	e.nonce.Store(0)
 	e.pid.Store(int64(p.pid))
 	e.started.Store(p.started)
+	e.code.Store(p.image.code)
+	e.stack.Store(p.image.stack)
 	e.nonce.Store(nonce)
 }
 
@@ -128,14 +131,15 @@ func (r *roster) leave(slot uint32) {
 	e.nonce.Store(0)
 	e.pid.Store(0)
 	e.started.Store(0)
+	e.code.Store(0)
+	e.stack.Store(0)
 }
 
-// noted is one attachment that the roster knows.
+// noted is one attachment that the roster knows. Its process has no pidfd.
 type noted struct {
-	slot    uint32
-	pid     int
-	started uint64
-	nonce   uint64
+	slot  uint32
+	nonce uint64
+	process
 }
 
 func (r *roster) all() []noted {
@@ -143,7 +147,9 @@ func (r *roster) all() []noted {
 	for i := range r.words.entry {
 		e := &r.words.entry[i]
 		if nonce := e.nonce.Load(); nonce != 0 {
-			all = append(all, noted{uint32(i), int(e.pid.Load()), e.started.Load(), nonce})
+			all = append(all, noted{uint32(i), nonce, process{
+				pid: int(e.pid.Load()), started: e.started.Load(), image: image{e.code.Load(), e.stack.Load()},
+			}})
 		}
 	}
 	return all

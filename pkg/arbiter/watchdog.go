@@ -148,7 +148,7 @@ func (c *hostedCard) correct(before map[int]seen, reading map[int]uint64) {
 			if first.above++; first.above < 2 {
 				continue
 			}
-			c.explain(first, reading[pid])
+			c.explain(first, reading[pid], 0)
 		}
 		first.above = 0
 	}
@@ -221,7 +221,8 @@ func (c *hostedCard) strangers(ctx context.Context, shares mount, reading map[in
 		in, is := c.watched.containers[s.pid]
 		if !is || in.started != s.started {
 			in = container{started: s.started}
-			if in.shares, err = sharesOf(s.pid, shares); err != nil {
+			in.shares, err = sharesOf(s.pid, shares)
+			if err != nil {
 				klog.FromContext(ctx).V(4).Info("It is not known which container a process is in", "pid", s.pid, "reason", err.Error())
 			}
 		}

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/tranche-dra/tranche/pkg/arbiter"
+	"github.com/tranche-dra/tranche/pkg/share"
 	"github.com/tranche-dra/tranche/pkg/wire"
 	"github.com/tranche-dra/tranche/tests/wireclient"
 )
@@ -201,6 +202,22 @@ func TestAProcessThatGoesAroundTheRuntimeIsFoundByItsContainer(t *testing.T) {
 		"GPU-00000000-0000-4000-8000-000000000000 without the sharing runtime: %d (100Mi)", h.pid()))
 	require.Len(t, n.events.all(), 1)
 	require.Zero(t, bystander.Grant.Flags.Load())
+}
+
+func TestAWholeCardIsUsedAsItsOwnerLikes(t *testing.T) {
+	t.Parallel()
+	n := newNode(t)
+	n.watch(arbiter.ActionKill)
+	n.start(t)
+	dir := n.served(t, some("a", 4096, func(s *share.Share) { s.Whole = true }))
+	h, nobodys := contained(t, dir), startHelper(t)
+	require.Equal(t, "unknown command hello", h.ask(t, "hello"), "it runs")
+	n.usage.set(h.pid(), 9000*mib)
+	n.usage.set(nobodys.pid(), 100*mib)
+	eventually(t, func() bool { return contains(n.events.all(), "node UnknownProcess") }, "who does not belong there is told of")
+	require.Len(t, n.events.all(), 1)
+	require.Equal(t, "slot 0 ok", h.ask(t, "attach", dir))
+	require.Equal(t, "true", h.ask(t, "take", 9000*mib))
 }
 
 func TestACardThatCannotBeReadIsTold(t *testing.T) {

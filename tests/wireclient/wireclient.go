@@ -171,8 +171,11 @@ func mapPage[P wire.Page](c *Client, file, size, protection int) (*P, error) {
 // Slot is the client's own.
 func (c *Client) Slot() *wire.Slot { return &c.Ledger.Slot[c.Welcome.Slot] }
 
-// Charge is what the share's processes hold together.
-func (c *Client) Charge() uint64 { return c.Ledger.Charge(c.Grant.SlotsUsed.Load()) }
+// Charge is what the share's processes hold together. Whoever has the grant of an
+// arbiter that is no more finds the others by the ledger's number of slots.
+func (c *Client) Charge() uint64 {
+	return c.Ledger.Charge(max(c.Grant.SlotsUsed.Load(), c.Ledger.SlotsUsed.Load()))
+}
 
 // Take takes bytes from the share's room, or nothing where they do not fit. It
 // does not try again when others are about to take.
