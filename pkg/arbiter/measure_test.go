@@ -71,8 +71,12 @@ func TestSeveralSlotsOfOneProcessAreMeasuredTogether(t *testing.T) {
 	require.EqualValues(t, 50*mib, measured(t, b, 0).Implicit, "what is new")
 	require.EqualValues(t, 225*mib, a.Slot().Implicit.Load())
 	n.usage.set(os.Getpid(), 210*mib)
-	require.EqualValues(t, 0, measured(t, b, 0).Implicit)
-	require.EqualValues(t, 35*mib, a.Slot().Implicit.Load(), "what is left is in one place")
+	require.EqualValues(t, 35*mib, measured(t, b, 0).Implicit, "what is left is with the one that is measured")
+	require.Zero(t, a.Slot().Implicit.Load())
+	a.Slot().Reserve.Store(60 * mib)
+	n.usage.set(os.Getpid(), 260*mib)
+	require.EqualValues(t, 60*mib, measured(t, a, 60*mib).Implicit, "a context is charged to the share that had the room")
+	require.EqualValues(t, 25*mib, b.Slot().Implicit.Load())
 	require.EqualValues(t, 200*mib, measured(t, other, 0).Implicit, "another card is another matter")
 }
 
