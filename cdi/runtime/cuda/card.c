@@ -219,27 +219,55 @@ static bool take_parts(struct hold *hold, enum ledger_column column)
 	return false;
 }
 
-CUresult hold_take(struct hold *hold, struct card *card, enum ledger_column column, uint64_t bytes)
+static void give_parts(struct hold *hold, enum ledger_column column)
+{
+	for (size_t i = 0; i < hold->card->shares; i++)
+		if (part_of(hold, i) != 0)
+			give(hold->card->share[i], column, part_of(hold, i));
+	hold_drop(hold);
+}
+
+/* Takes all from one share; the first that has room. */
+static CUresult take_whole(struct hold *hold, enum ledger_column column)
 {
 	CUresult refusal = CUDA_ERROR_NOT_PERMITTED;
 
-	*hold = (struct hold){ .card = card, .bytes = bytes };
-	for (uint32_t i = 0; i < card->shares; i++) {
-		if (session_flags(card->share[i]) != 0) {
+	for (uint32_t i = 0; i < hold->card->shares; i++) {
+		struct session_share *share = hold->card->share[i];
+
+		if (session_flags(share) != 0) {
 			if (refusal != CUDA_ERROR_OUT_OF_MEMORY)
-				refusal = share_refusal(card->share[i]);
+				refusal = share_refusal(share);
 			continue;
 		}
-		if (ledger_take(card->share[i], column, bytes)) {
+		if (ledger_take(share, column, hold->bytes)) {
 			hold->share = i;
 			return CUDA_SUCCESS;
 		}
 		refusal = CUDA_ERROR_OUT_OF_MEMORY;
 	}
-	if (refusal == CUDA_ERROR_OUT_OF_MEMORY && card->shares > 1 && take_parts(hold, column))
-		return CUDA_SUCCESS;
-	hold->bytes = 0;
 	return refusal == CUDA_SUCCESS ? CUDA_ERROR_OUT_OF_MEMORY : refusal;
+}
+
+CUresult hold_take(struct hold *hold, struct card *card, enum ledger_column column, uint64_t bytes)
+{
+	CUresult result;
+
+	*hold = (struct hold){ .card = card, .bytes = bytes };
+	result = take_whole(hold, column);
+	if (result == CUDA_ERROR_OUT_OF_MEMORY && card->shares > 1 && take_parts(hold, column))
+		result = CUDA_SUCCESS;
+	if (result != CUDA_SUCCESS) {
+		hold->bytes = 0;
+		return result;
+	}
+	/* What was measured is charged to one share and may be more than that has, while
+	 * another has room for it. */
+	if (card->shares > 1 && card_stays_above(card)) {
+		give_parts(hold, column);
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	}
+	return CUDA_SUCCESS;
 }
 
 void hold_keep(struct hold *hold, uint64_t bytes)
@@ -332,10 +360,10 @@ void hold_merge(struct hold *hold, struct hold *other)
 
 void hold_unreserve(struct hold *hold)
 {
-	for (size_t i = 0; hold->bytes != 0 && i < hold->card->shares; i++)
-		if (part_of(hold, i) != 0)
-			ledger_unreserve(hold->card->share[i], part_of(hold, i));
-	hold_drop(hold);
+	if (hold->bytes != 0)
+		give_parts(hold, LEDGER_RESERVE);
+	else
+		hold_drop(hold);
 }
 
 static enum session_measured measure_shares(struct hold *hold, struct card *card, bool everybody, bool with_part)
