@@ -144,7 +144,7 @@ bench-node: machine-build
 	go run ./tests/bench/node
 
 .PHONY: bench-runtime
-bench-runtime: machine-native native
+bench-runtime: machine-native native $(NATIVE)/hollow/libcuda-real.so.1
 	go run ./tests/bench/runtime
 
 .PHONY: bench-cluster

@@ -7,6 +7,7 @@
 #   sim/       libcuda-real.so.1 and libnvidia-ml-real.so.1, the simulated driver
 #   bin/       tranche-simcard
 #   clients/   one program for each file of tests/clients
+#   hollow/    a libcuda-real.so.1 that does nothing, for benchmarks
 #
 # FLAVOUR is release, or a sanitizer: asan (with UBSan) or tsan.
 
@@ -98,6 +99,11 @@ $(NATIVE)/clients/%: tests/clients/%.c $(NATIVE_HEADERS) cdi/native.mk | $(NATIV
 $(NATIVE)/clients/%.py: tests/clients/%.py
 	@mkdir -p $(@D)
 	cp $< $@
+
+# A driver that does nothing, for benchmarks.
+$(NATIVE)/hollow/libcuda-real.so.1: tests/bench/hollow/hollow.c $(NATIVE_HEADERS) cdi/native.mk
+	@mkdir -p $(@D)
+	$(NATIVE_CC) -shared -Wl,-soname,libcuda.so.1 -Wl,-Bsymbolic $< -o $@
 
 NATIVE_SIM = $(NATIVE)/sim/libcuda-real.so.1 $(NATIVE)/sim/libnvidia-ml-real.so.1 $(NATIVE)/bin/tranche-simcard
 NATIVE_RUNTIME = $(NATIVE)/runtime/libcuda.so.1 $(NATIVE)/runtime/libnvidia-ml.so.1

@@ -4,6 +4,8 @@ package rig
 
 import (
 	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"os"
@@ -55,6 +57,19 @@ func repository() (string, error) {
 		dir = filepath.Dir(dir)
 	}
 	return "", err
+}
+
+// Hollow is the directory with the driver that does nothing.
+func Hollow() (string, error) {
+	native, err := Native()
+	if err != nil {
+		return "", err
+	}
+	dir := filepath.Join(native, "hollow")
+	if _, err := os.Stat(filepath.Join(dir, "libcuda-real.so.1")); err != nil {
+		return "", fmt.Errorf("%w (make bench-runtime makes it)", err)
+	}
+	return dir, nil
 }
 
 // Rig is the node.
@@ -165,6 +180,8 @@ func (r *Rig) writeShare(out Share, s share.Share, of card.Card) error {
 type BoxOptions struct {
 	// Bare leaves the sharing runtime out: programs have the driver itself.
 	Bare bool
+	// Driver is a directory with another libcuda-real.so.1 than the simulated one.
+	Driver string
 	// Cards that the box has besides those of its shares.
 	Cards []*simcard.Card
 	// HostPIDs leaves out the PID namespace.
@@ -173,12 +190,17 @@ type BoxOptions struct {
 
 // Box makes a box with shares, and the cards that they are on.
 func (r *Rig) Box(options BoxOptions, shares ...Share) (*sandbox.Box, error) {
-	library, err := r.library(options.Bare)
+	simulated := filepath.Join(r.native, "sim")
+	driver := cmp.Or(options.Driver, simulated)
+	library, err := r.library(filepath.Join(r.native, "runtime", "libcuda.so.1"), filepath.Join(r.native, "runtime", "libnvidia-ml.so.1"))
+	if options.Bare {
+		library, err = r.library(filepath.Join(driver, "libcuda-real.so.1"), filepath.Join(simulated, "libnvidia-ml-real.so.1"))
+	}
 	if err != nil {
 		return nil, err
 	}
 	config := sandbox.Config{
-		Shares: map[string]string{}, Cards: map[string]string{}, Driver: filepath.Join(r.native, "sim"),
+		Shares: map[string]string{}, Cards: map[string]string{}, Driver: driver,
 		Library: library, Programs: filepath.Join(r.native, "clients"), HostPIDs: options.HostPIDs,
 	}
 	for _, s := range shares {
@@ -199,18 +221,12 @@ func (r *Rig) Box(options BoxOptions, shares ...Share) (*sandbox.Box, error) {
 	return box, nil
 }
 
-// library makes the directory that stands for /usr/lib of a container: the
-// runtime under the names that programs ask for, the versioned one too, or with bare
-// the driver itself.
-func (r *Rig) library(bare bool) (string, error) {
-	dir, links := filepath.Join(r.Dir, "library"), map[string]string{
-		"libcuda.so.1": "runtime/libcuda.so.1", "libcuda.so.550.54.14": "runtime/libcuda.so.1", "libnvidia-ml.so.1": "runtime/libnvidia-ml.so.1",
-	}
-	if bare {
-		dir, links = filepath.Join(r.Dir, "bare"), map[string]string{
-			"libcuda.so.1": "sim/libcuda-real.so.1", "libnvidia-ml.so.1": "sim/libnvidia-ml-real.so.1",
-		}
-	}
+// library makes the directory that stands for /usr/lib of a container: two
+// libraries under the names that programs ask for, the versioned one of CUDA too. Each
+// is a file of its own, as a mount is: no link leads out of a container.
+func (r *Rig) library(cuda, nvml string) (string, error) {
+	sum := sha256.Sum256([]byte(cuda))
+	dir := filepath.Join(r.Dir, "library-"+hex.EncodeToString(sum[:4]))
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if _, err := os.Stat(dir); err == nil {
@@ -219,9 +235,8 @@ func (r *Rig) library(bare bool) (string, error) {
 	if err := os.Mkdir(dir, 0o755); err != nil {
 		return "", err
 	}
-	for name, file := range links {
-		// Files of their own, as mounts are: no link leads out of a container.
-		content, err := os.ReadFile(filepath.Join(r.native, file))
+	for name, file := range map[string]string{"libcuda.so.1": cuda, "libcuda.so.550.54.14": cuda, "libnvidia-ml.so.1": nvml} {
+		content, err := os.ReadFile(file)
 		if err != nil {
 			return "", err
 		}

@@ -28,12 +28,16 @@ func main() {
 }
 
 // place is what everything is measured in: one large share on a larger card, and
-// two boxes, with the runtime and without it.
+// pairs of boxes.
 type place struct {
-	rig        *rig.Rig
-	share      rig.Share
-	ours, bare *sandbox.Box
+	rig   *rig.Rig
+	share rig.Share
+	// simulated has the simulated driver, hollow one that does nothing.
+	simulated, hollow pair
 }
+
+// pair are two boxes that differ in the runtime only.
+type pair struct{ ours, bare *sandbox.Box }
 
 func newPlace() (place, error) {
 	r, err := rig.New()
@@ -61,11 +65,24 @@ func (p *place) furnish() error {
 	if err := p.rig.Served(p.share); err != nil {
 		return err
 	}
-	if p.ours, err = p.rig.Box(rig.BoxOptions{}, p.share); err != nil {
+	if p.simulated, err = p.pair(card, ""); err != nil {
 		return err
 	}
-	p.bare, err = p.rig.Box(rig.BoxOptions{Bare: true, Cards: []*simcard.Card{card}})
+	hollow, err := rig.Hollow()
+	if err != nil {
+		return err
+	}
+	p.hollow, err = p.pair(card, hollow)
 	return err
+}
+
+func (p *place) pair(card *simcard.Card, driver string) (pair, error) {
+	ours, err := p.rig.Box(rig.BoxOptions{Driver: driver}, p.share)
+	if err != nil {
+		return pair{}, err
+	}
+	bare, err := p.rig.Box(rig.BoxOptions{Driver: driver, Bare: true, Cards: []*simcard.Card{card}})
+	return pair{ours, bare}, err
 }
 
 func run(out string) (err error) {

@@ -21,7 +21,7 @@ import (
 func (p place) start(ctx context.Context, count, times int, args ...string) (ours, bare float64, err error) {
 	var all [2][]float64
 	for range rounds {
-		for i, box := range []*sandbox.Box{p.ours, p.bare} {
+		for i, box := range []*sandbox.Box{p.simulated.ours, p.simulated.bare} {
 			command := append([]string{strconv.Itoa(count), strconv.Itoa(times)}, args...)
 			lines, err := rig.Run(ctx, box, rig.Client("starts"), command...)
 			if err != nil {
@@ -102,7 +102,7 @@ func (p place) returns(context.Context) ([]bench.Row, error) {
 func (p place) killOne(ledger *rig.Ledger) (time.Duration, error) {
 	cmd := exec.Command(rig.Client("tenant"))
 	cmd.Env = rig.Environment()
-	victim, err := rig.Start(p.ours, cmd)
+	victim, err := rig.Start(p.simulated.ours, cmd)
 	if err != nil {
 		return 0, err
 	}
