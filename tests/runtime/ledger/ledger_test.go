@@ -53,7 +53,8 @@ func TestTheTruthIsNeverAboveTheLimit(t *testing.T) {
 		{"an endless limit", run{endless, 1 << 30, 2, 2, 20_000, 20}, []string{"-O2"}},
 		{"threads under the thread sanitizer", run{3 * 64, 64, 1, 4, 5_000, 0}, []string{"-O1", "-fsanitize=thread"}},
 		{
-			"processes under the address and undefined behaviour sanitizers", run{4 * 64, 64, 3, 2, 5_000, 30},
+			"processes under the address and undefined behaviour sanitizers",
+			run{4 * 64, 64, 3, 2, 5_000, 30},
 			[]string{"-O1", "-fsanitize=address,undefined", "-fno-sanitize-recover=undefined"},
 		},
 	}
