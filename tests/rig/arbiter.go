@@ -3,6 +3,7 @@
 package rig
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -155,7 +156,7 @@ func (r *Rig) Served(shares ...Share) error {
 			if !r.Arbiter().Running() {
 				return false, fmt.Errorf("%w: the arbiter has ended", errNever)
 			}
-			book, err := OpenLedger(s)
+			book, err := OpenLedger(context.Background(), s)
 			if err != nil {
 				return false, err
 			}

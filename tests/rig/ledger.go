@@ -20,10 +20,10 @@ type Ledger struct {
 }
 
 // OpenLedger gets the pages of a share from the arbiter that serves it now.
-func OpenLedger(s Share) (*Ledger, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+func OpenLedger(ctx context.Context, s Share) (*Ledger, error) {
+	within, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
-	client, err := wireclient.Connect(ctx, s.Dir, wireclient.Hello(wire.RoleObserver))
+	client, err := wireclient.Connect(within, s.Dir, wireclient.Hello(wire.RoleObserver))
 	if err != nil {
 		return nil, fmt.Errorf("look at the ledger of %s: %w", s.Key, err)
 	}

@@ -138,7 +138,7 @@ func (r *Rig) Held(shares ...Share) (uint64, error) {
 func (r *Rig) Settled(shares ...Share) (held uint64, err error) {
 	books := make([]*Ledger, 0, len(shares))
 	for _, s := range shares {
-		book, openErr := OpenLedger(s)
+		book, openErr := OpenLedger(context.Background(), s)
 		if openErr != nil {
 			return 0, openErr
 		}

@@ -150,7 +150,7 @@ func TestProgramsThatDoNotUseTheCardAreNotDisturbed(t *testing.T) {
 		require.NoError(t, err, "%s: %s", name, said)
 		require.Equal(t, "stranger mapped=0\n", said, name)
 	}
-	attached, err := rig.OpenLedger(p.share)
+	attached, err := rig.OpenLedger(t.Context(), p.share)
 	require.NoError(t, err)
 	defer attached.Close() //nolint:errcheck // only looked at
 	require.Zero(t, attached.Attached(), "nobody attached to the share")

@@ -69,8 +69,8 @@ func (p place) starts(ctx context.Context) ([]bench.Row, error) {
 const kills = 300
 
 // returns measures from SIGKILL until the ledger no longer charges the share.
-func (p place) returns(context.Context) ([]bench.Row, error) {
-	ledger, err := rig.OpenLedger(p.share)
+func (p place) returns(ctx context.Context) ([]bench.Row, error) {
+	ledger, err := rig.OpenLedger(ctx, p.share)
 	if err != nil {
 		return nil, err
 	}
