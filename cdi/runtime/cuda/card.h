@@ -66,7 +66,8 @@ static inline bool cards_refuse(void)
 	return session_closed() || flags != 0;
 }
 
-/* Why the card takes no more work, or CUDA_SUCCESS. */
+/* Why the share, or the card, takes no more work, or CUDA_SUCCESS. */
+CUresult share_refusal(const struct session_share *share);
 CUresult card_refusal(const struct card *card);
 
 /* Around calls of the driver that change what is committed on the card. */
@@ -107,6 +108,9 @@ enum session_measured hold_measure(struct hold *hold, struct card *card, bool ev
 bool card_look_again(struct card *card, uint64_t interval);
 /* Whether any card is in doubt; one load. */
 bool cards_in_doubt(void);
+void card_begin_doubt(struct card *card);
+/* A measurement was made, which may end the doubt. */
+void card_measured(struct card *card);
 /* Turns a committed hold into an estimate, which may prove to be nothing, now or
  * later. Needs card_begin. */
 void hold_doubt(struct hold *hold);

@@ -43,4 +43,13 @@ void module_loaded(const void *handle);
 bool library_is_loaded(const void *handle, const struct owner *owner);
 void library_loaded(const void *handle, const struct owner *owner);
 
+struct around;
+
+/* Takes room for an estimate on a card; what the call takes is measured afterwards. */
+CUresult loading_begin(struct around *around, struct card *card, uint64_t estimate);
+/* The call failed. True: there is room now, again. */
+bool loading_failed(struct around *around, CUresult result);
+/* Nothing is begun. */
+CUresult loading_refuse(struct around *around, CUresult result);
+
 #endif

@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Inside of vmm.h.
+ */
+#ifndef TRANCHE_ALLOCATION_H
+#define TRANCHE_ALLOCATION_H
+
+#include "vmm.h"
+
+/* Physical memory, or a multicast object. */
+struct allocation {
+	struct card *card;
+	struct hold hold; /* empty: imported */
+	uint64_t references;
+	bool exported;
+	bool multicast;
+};
+
+/* A handle, or a mapping. Both are found by a number. */
+struct named {
+	struct named *next;
+	uint64_t name; /* handle, or address */
+	uint64_t size; /* of a mapping */
+	uint64_t count; /* references of the program to the handle */
+	struct allocation *allocation;
+};
+
+/* The program has one more reference by this handle; it takes over the caller's
+ * reference. Imported into the process that made it, memory has the handle that it has
+ * already, and false says that the reference was not needed. */
+bool handle_add(CUmemGenericAllocationHandle handle, struct allocation *allocation);
+
+/* Takes one of the program's references away; NULL: the handle is not known. */
+struct allocation *handle_remove(CUmemGenericAllocationHandle handle);
+
+void mapping_add(struct named *mapping);
+/* All mappings in a range, which mappings cover one after the other. */
+struct named *mappings_remove(CUdeviceptr address, size_t size);
+
+#endif

@@ -1,0 +1,280 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * First uses of what was loaded, at which lazy loading takes memory: functions and
+ * variables that are asked for, launches, kernels in graphs.
+ */
+#include <stdlib.h>
+
+#include "around.h"
+#include "loading.h"
+#include "zz_generated_hooks.h"
+
+/* ---- first uses ------------------------------------------------------------------ */
+
+static CUresult nothing(struct around *around)
+{
+	around->idle = true;
+	guard_leave();
+	return CUDA_SUCCESS;
+}
+
+static CUresult use_module(struct around *around, const void *module)
+{
+	struct thing known;
+
+	if (!thing_find(THING_MODULE, module, &known) || known.loaded)
+		return nothing(around);
+	around->handle = (void *)module;
+	around->used = THING_MODULE;
+	return loading_begin(around, known.card, known.exact ? known.estimate : 0);
+}
+
+static CUresult use_library(struct around *around, const void *library)
+{
+	struct thing known;
+	struct owner owner;
+	CUresult result = context_current(&around->card, &owner);
+
+	if (result != CUDA_SUCCESS || !thing_find(THING_LIBRARY, library, &known) || library_is_loaded(library, &owner))
+		return nothing(around);
+	around->handle = (void *)library;
+	around->used = THING_LIBRARY;
+	return loading_begin(around, around->card, known.exact ? known.estimate : 0);
+}
+
+/* A function may also be a kernel of a library. */
+static CUresult use_function(struct around *around, const void *function)
+{
+	struct thing known;
+	CUmodule module;
+
+	if (thing_find(THING_KERNEL, function, &known))
+		return use_library(around, known.parent);
+	if (thing_remove(THING_FUNCTION, function, &known)) {
+		around->handle = (void *)function;
+		around->used = THING_FUNCTION;
+		return loading_begin(around, known.card, 0);
+	}
+	if (real_cuFuncGetModule(&module, (CUfunction)(void *)function) != CUDA_SUCCESS)
+		return nothing(around);
+	return use_module(around, module);
+}
+
+static bool end_use(struct around *around, CUresult *result)
+{
+	struct owner owner;
+
+	if (around->idle)
+		return false;
+	if (*result != CUDA_SUCCESS)
+		return loading_failed(around, *result);
+	estimate_settle(&around->taken, around->card);
+	if (around->used == THING_MODULE)
+		module_loaded(around->handle);
+	else if (around->used == THING_LIBRARY && context_current(&around->card, &owner) == CUDA_SUCCESS)
+		library_loaded(around->handle, &owner);
+	guard_leave();
+	return false;
+}
+
+static bool enter(struct around *around)
+{
+	*around = (struct around){ .idle = cards_ready() != CUDA_SUCCESS || !guard_enter() };
+	return !around->idle;
+}
+
+CUresult around_begin_use_module(struct around *around, CUmodule module)
+{
+	return enter(around) ? use_module(around, module) : CUDA_SUCCESS;
+}
+
+bool around_end_use_module(struct around *around, CUresult *result)
+{
+	return end_use(around, result);
+}
+
+CUresult around_begin_use_library(struct around *around, CUlibrary library)
+{
+	return enter(around) ? use_library(around, library) : CUDA_SUCCESS;
+}
+
+bool around_end_use_library(struct around *around, CUresult *result)
+{
+	return end_use(around, result);
+}
+
+CUresult around_begin_use_kernel(struct around *around, CUkernel kernel)
+{
+	struct thing known;
+
+	if (!enter(around))
+		return CUDA_SUCCESS;
+	return thing_find(THING_KERNEL, kernel, &known) ? use_library(around, known.parent) : nothing(around);
+}
+
+bool around_end_use_kernel(struct around *around, CUresult *result)
+{
+	return end_use(around, result);
+}
+
+CUresult around_begin_use_function(struct around *around, CUfunction function)
+{
+	return enter(around) ? use_function(around, function) : CUDA_SUCCESS;
+}
+
+bool around_end_use_function(struct around *around, CUresult *result)
+{
+	return end_use(around, result);
+}
+
+CUresult around_begin_function(struct around *around, CUfunction *made, CUmodule module)
+{
+	CUresult result = enter(around) ? use_module(around, module) : CUDA_SUCCESS;
+
+	around->made = (void **)made;
+	around->module = module;
+	return result;
+}
+
+bool around_end_function(struct around *around, CUresult *result)
+{
+	bool again = end_use(around, result);
+	struct thing module;
+
+	/* Of a lazy binary each function may be loaded when it is launched. */
+	if (!again && *result == CUDA_SUCCESS && around->made && thing_find(THING_MODULE, around->module, &module) &&
+	    module.lazy && !module.exact) {
+		struct thing function = {
+			.kind = THING_FUNCTION,
+			.handle = *around->made,
+			.owner = module.owner,
+			.card = module.card,
+			.parent = around->module,
+		};
+
+		thing_add(&function);
+	}
+	return again;
+}
+
+CUresult around_begin_kernel(struct around *around, CUkernel *made, CUlibrary library)
+{
+	*around = (struct around){ .made = (void **)made, .handle = library };
+	return CUDA_SUCCESS;
+}
+
+bool around_end_kernel(struct around *around, CUresult *result)
+{
+	struct thing kernel = { .kind = THING_KERNEL, .parent = around->handle };
+
+	if (*result == CUDA_SUCCESS) {
+		kernel.handle = *around->made;
+		thing_add(&kernel);
+	}
+	return false;
+}
+
+CUresult around_begin_kernels(struct around *around, CUkernel *made, unsigned int room, CUlibrary library)
+{
+	*around = (struct around){ .made = (void **)made, .handle = library, .number = made ? room : 0 };
+	for (unsigned int i = 0; made && i < room; i++)
+		made[i] = NULL;
+	return CUDA_SUCCESS;
+}
+
+bool around_end_kernels(struct around *around, CUresult *result)
+{
+	struct thing kernel = { .kind = THING_KERNEL, .parent = around->handle };
+
+	for (uint64_t i = 0; *result == CUDA_SUCCESS && i < around->number && around->made[i]; i++) {
+		kernel.handle = around->made[i];
+		thing_add(&kernel);
+	}
+	return false;
+}
+
+/* ---- launches --------------------------------------------------------------------- */
+
+CUresult launch_refusal(void)
+{
+	struct owner owner;
+	struct card *card;
+
+	if (session_closed())
+		return CUDA_ERROR_SYSTEM_NOT_READY;
+	if (!cards_refuse())
+		return CUDA_SUCCESS;
+	return context_current(&card, &owner) == CUDA_SUCCESS ? card_refusal(card) : CUDA_SUCCESS;
+}
+
+CUresult around_begin_launch_slowly(struct around *around, CUfunction function)
+{
+	CUresult result = launch_refusal();
+
+	around->idle = true;
+	if (result != CUDA_SUCCESS || __atomic_load_n(&around_launch_word, __ATOMIC_RELAXED) == 0 || !enter(around))
+		return result;
+	return use_function(around, function);
+}
+
+bool around_end_launch_slowly(struct around *around, CUresult *result)
+{
+	return end_use(around, result);
+}
+
+CUresult around_begin_launch_many(struct around *around, const CUDA_LAUNCH_PARAMS *list, unsigned int count)
+{
+	CUresult result = CUDA_SUCCESS;
+
+	around->idle = true;
+	for (unsigned int i = 0; list && i < count && result == CUDA_SUCCESS && around->idle; i++)
+		result = around_begin_launch_slowly(around, list[i].function);
+	return result;
+}
+
+bool around_end_launch_many(struct around *around, CUresult *result)
+{
+	return end_use(around, result);
+}
+
+/* ---- kernels in graphs --------------------------------------------------------------- */
+
+static CUresult begin_node(struct around *around, CUfunction function, CUkernel kernel)
+{
+	*around = (struct around){ .idle = true };
+	if (__atomic_load_n(&around_launch_word, __ATOMIC_RELAXED) == 0 || (!function && !kernel) || !enter(around))
+		return CUDA_SUCCESS;
+	return use_function(around, function ? (const void *)function : (const void *)kernel);
+}
+
+CUresult around_begin_graph_kernel_old(struct around *around, const CUDA_KERNEL_NODE_PARAMS_v1 *params)
+{
+	return begin_node(around, params ? params->func : NULL, NULL);
+}
+
+bool around_end_graph_kernel_old(struct around *around, CUresult *result)
+{
+	return end_use(around, result);
+}
+
+CUresult around_begin_graph_kernel(struct around *around, const CUDA_KERNEL_NODE_PARAMS *params)
+{
+	return begin_node(around, params ? params->func : NULL, params ? params->kern : NULL);
+}
+
+bool around_end_graph_kernel(struct around *around, CUresult *result)
+{
+	return end_use(around, result);
+}
+
+CUresult around_begin_graph_node(struct around *around, const CUgraphNodeParams *params)
+{
+	bool kernel = params && params->type == CU_GRAPH_NODE_TYPE_KERNEL;
+
+	return begin_node(around, kernel ? params->kernel.func : NULL, kernel ? params->kernel.kern : NULL);
+}
+
+bool around_end_graph_node(struct around *around, CUresult *result)
+{
+	return end_use(around, result);
+}
