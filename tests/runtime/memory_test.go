@@ -86,6 +86,21 @@ func TestRacingThreadsAndProcessesStayBelowTheLimit(t *testing.T) {
 	}
 }
 
+// Whoever looks before he takes, without the others' seeing it, is found out here.
+func TestOfThoseWhoWantTheLastBlockAtOnceExactlyOneGetsIt(t *testing.T) {
+	t.Parallel()
+	for processes, rounds := range map[int]int{2: 20000, 3: 3000} {
+		t.Run(fmt.Sprint(processes, " processes"), func(t *testing.T) {
+			t.Parallel()
+			room := 256 - 64*uint64(processes) // without the contexts
+			p := newPlace(t, 256)
+			run(t, p.box, "lastone", strconv.Itoa(processes), strconv.Itoa(scaled(rounds)), fmt.Sprint((room/2+2)*rig.MiB))
+			p.gone(t)
+			p.neverAbove(t)
+		})
+	}
+}
+
 // FAILURES 27.
 func TestMemoryIsCountedOnceAndGivenBack(t *testing.T) {
 	t.Parallel()
