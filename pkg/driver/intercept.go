@@ -59,7 +59,7 @@ func (p plugin) retryLookup(ctx context.Context, request any, handler grpc.Unary
 			return transient{err}
 		}
 		return err
-	})
+	}, func(error) {}) // an API server that is away takes no events
 	return answer, err
 }
 

@@ -36,13 +36,13 @@ var _ kubeletplugin.DRAPlugin = plugin{}
 func (p plugin) PrepareResourceClaims(ctx context.Context, list []*resourceapi.ResourceClaim) (map[types.UID]kubeletplugin.PrepareResult, error) {
 	return each(list, func(claim *resourceapi.ResourceClaim) (types.UID, kubeletplugin.PrepareResult) {
 		start := time.Now()
+		name := claims.Of(claim)
 		var prepared []prepare.Prepared
 		err := p.insist(ctx, func(ctx context.Context) (err error) {
 			prepared, err = p.preparer.Prepare(ctx, claim)
 			return err
-		})
+		}, func(err error) { p.events.Claim(name, reasonPrepareFailed, err.Error()+" (still trying)") })
 		p.recorder.PrepareDone(time.Since(start), err)
-		name := claims.Of(claim)
 		if err != nil {
 			klog.FromContext(ctx).Error(err, "Cannot prepare claim", "claim", name, "uid", name.UID)
 			p.events.Claim(name, reasonPrepareFailed, err.Error())
@@ -59,7 +59,8 @@ func (p plugin) UnprepareResourceClaims(ctx context.Context, list []kubeletplugi
 	return each(list, func(object kubeletplugin.NamespacedObject) (types.UID, error) {
 		start := time.Now()
 		name := share.Claim{UID: string(object.UID), Namespace: object.Namespace, Name: object.Name}
-		err := p.insist(ctx, func(ctx context.Context) error { return p.preparer.Unprepare(ctx, name) })
+		err := p.insist(ctx, func(ctx context.Context) error { return p.preparer.Unprepare(ctx, name) },
+			func(err error) { p.events.Claim(name, reasonUnprepareFailed, err.Error()+" (still trying)") })
 		p.recorder.UnprepareDone(time.Since(start), err)
 		if err != nil {
 			klog.FromContext(ctx).Error(err, "Cannot unprepare claim", "claim", name, "uid", name.UID)
@@ -106,15 +107,21 @@ func devices(prepared []prepare.Prepared) []kubeletplugin.Device {
 // insist tries again while the error says that it may be gone in a moment. A
 // call that fails is repeated by kubelet only after a minute or more, so the
 // time that kubelet gives for one call is used up first, except for what it
-// takes to answer.
-func (p plugin) insist(ctx context.Context, do func(context.Context) error) error {
+// takes to answer. A fault that lasts is told once on the way, because the
+// answer is late for somebody who looks at a pod that does not start.
+func (p plugin) insist(ctx context.Context, do func(context.Context) error, tell func(error)) error {
 	ctx, cancel := context.WithTimeout(ctx, p.budget(ctx))
 	defer cancel()
 	backoff := p.timing.backoff()
+	start, told := time.Now(), false
 	for attempt := 1; ; attempt++ {
 		err := do(ctx)
 		if err == nil || !prepare.IsTransient(err) {
 			return err
+		}
+		if !told && time.Since(start) >= p.timing.Tell {
+			tell(err)
+			told = true
 		}
 		pause := time.NewTimer(backoff.Step())
 		select {

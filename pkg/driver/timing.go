@@ -23,6 +23,9 @@ type Timing struct {
 	RetryFirst, RetryMost time.Duration
 	// PrepareBudget is how long one call of kubelet is tried. Default 40 s.
 	PrepareBudget time.Duration
+	// Tell is how long a fault may last within such a call before the claim's
+	// owner hears of it. Default 5 s.
+	Tell time.Duration
 	// HealthResend is how often the health of cards is reported without a
 	// change. Default 10 s, a third of what kubelet waits for.
 	HealthResend time.Duration
@@ -40,6 +43,7 @@ func (t Timing) withDefaults() Timing {
 		RetryFirst:    cmp.Or(t.RetryFirst, 100*time.Millisecond),
 		RetryMost:     cmp.Or(t.RetryMost, 5*time.Second),
 		PrepareBudget: cmp.Or(t.PrepareBudget, 40*time.Second),
+		Tell:          cmp.Or(t.Tell, 5*time.Second),
 		HealthResend:  cmp.Or(t.HealthResend, 10*time.Second),
 		Sweep:         cmp.Or(t.Sweep, time.Minute),
 		Drain:         cmp.Or(t.Drain, 3*time.Second),

@@ -111,17 +111,24 @@ func TestInsistUsesKubeletsTimeAndLeavesSomeForTheAnswer(t *testing.T) {
 					defer cancel()
 				}
 				start, tries := time.Now(), 0
+				var told []time.Duration
 				err := p.insist(ctx, func(ctx context.Context) error {
 					deadline, ok := ctx.Deadline()
 					require.True(t, ok, "every try knows when to end")
 					require.Equal(t, start.Add(tc.want), deadline)
 					tries++
 					return transient{errors.New("not yet")}
+				}, func(err error) {
+					require.EqualError(t, err, "not yet")
+					told = append(told, time.Since(start))
 				})
 				require.ErrorContains(t, err, fmt.Sprintf("not yet (tried %d times)", tries))
 				require.Equal(t, tc.want, time.Since(start))
 				require.GreaterOrEqual(t, tries, 7, "the pauses grow, but not without bound")
 				require.LessOrEqual(t, tries, 30)
+				require.Len(t, told, 1, "the claim's owner hears of it once on the way")
+				require.GreaterOrEqual(t, told[0], 5*time.Second, "what passes soon is not worth an event")
+				require.Less(t, told[0], tc.want, "not only at the end")
 			})
 		})
 	}
