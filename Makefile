@@ -99,7 +99,7 @@ ARBITER ?= $(BIN)/tranche-arbiter
 HWFLAGS ?=
 
 .PHONY: test-hw
-test-hw: native ## Test the sharing runtime on this machine's NVIDIA GPU, in at most 8 minutes; without Go give ARBITER=file
+test-hw: native ## Test the sharing runtime on this machine's NVIDIA GPU, in at most 8 minutes; HWFLAGS=--simulated: without one; ARBITER=file: without Go
 	@if [ '$(ARBITER)' = '$(BIN)/tranche-arbiter' ] && command -v go >/dev/null; then $(MAKE) --no-print-directory -s build; fi
 	python3 -B tests/hw/suite.py --native $(NATIVE) --arbiter '$(ARBITER)' $(HWFLAGS)
 
@@ -140,15 +140,15 @@ lint: machine-build ## Check style, mistakes and which package imports which
 bench: bench-node bench-runtime bench-cluster ## Measure, print tables and write build/bench/*.json
 
 .PHONY: bench-node
-bench-node: machine-build
+bench-node: machine-build ## Measure preparing and publishing
 	go run ./tests/bench/node
 
 .PHONY: bench-runtime
-bench-runtime: machine-native native $(NATIVE)/hollow/libcuda-real.so.1
+bench-runtime: machine-native native $(NATIVE)/hollow/libcuda-real.so.1 ## Measure what the sharing runtime adds to calls and processes
 	go run ./tests/bench/runtime
 
 .PHONY: bench-cluster
-bench-cluster: images
+bench-cluster: images ## Measure pods on a real node
 	$(GO_BUILD) -o $(BIN)/bench-cluster ./tests/bench/cluster
 	$(IN_CLUSTER) -- $(BIN)/bench-cluster
 

@@ -283,7 +283,7 @@ class Suite:
         try:
             self.find_card()
         except nvml.Error as why:
-            print(f"make test-hw: skipped: there is no NVIDIA GPU to test on ({why})")
+            print(f"make test-hw: skipped: there is no NVIDIA GPU to test on ({why}); HWFLAGS=--simulated tests the suite itself")
             return 0
         key = self.make_share()
         self.start_arbiter()
