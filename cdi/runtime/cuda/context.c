@@ -20,6 +20,8 @@ static uint64_t generations;
 /* Changes whenever a handle may mean another context. */
 static uint64_t epoch = 1;
 
+uint32_t contexts_alive;
+
 /* The context that this thread asked for last. */
 static __thread struct {
 	struct owner owner;
@@ -130,6 +132,12 @@ struct card *context_card(CUcontext context)
 		card = card_of(device);
 	real_cuCtxPopCurrent_v2(&popped);
 	return card;
+}
+
+void context_count(struct card *card, int more)
+{
+	__atomic_add_fetch(&card->contexts, (uint32_t)more, __ATOMIC_RELAXED);
+	__atomic_add_fetch(&contexts_alive, (uint32_t)more, __ATOMIC_RELAXED);
 }
 
 void context_register(CUcontext context, struct card *card)

@@ -20,6 +20,10 @@ CUresult context_current(struct card **card, struct owner *owner);
 /* The card of a context, not necessarily the current one; NULL: it is none. */
 struct card *context_card(CUcontext context);
 
+/* How many contexts the process has. */
+extern uint32_t contexts_alive __attribute__((visibility("hidden")));
+void context_count(struct card *card, int more);
+
 /* A context was made. */
 void context_register(CUcontext context, struct card *card);
 

@@ -59,7 +59,7 @@ static CUresult begin(struct around *around, CUdevice device)
  * after_undo called. */
 static CUresult judge(struct around *around)
 {
-	__atomic_add_fetch(&around->card->contexts, 1, __ATOMIC_RELAXED);
+	context_count(around->card, 1);
 	if (!session_start_liaison()) {
 		session_say("the system refuses a thread; CUDA is refused");
 		estimate_give(&around->taken);
@@ -70,7 +70,7 @@ static CUresult judge(struct around *around)
 
 static void after_undo(struct around *around)
 {
-	__atomic_sub_fetch(&around->card->contexts, 1, __ATOMIC_RELAXED);
+	context_count(around->card, -1);
 	hold_measure(NULL, around->card, false);
 }
 

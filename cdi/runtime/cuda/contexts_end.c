@@ -75,11 +75,6 @@ static void end(struct around *around, bool gone)
 	free(ending);
 }
 
-static void one_less(struct card *card)
-{
-	__atomic_sub_fetch(&card->contexts, 1, __ATOMIC_RELAXED);
-}
-
 CUresult around_begin_context_end(struct around *around, CUcontext context)
 {
 	begin(around, context, NULL);
@@ -91,7 +86,7 @@ bool around_end_context_end(struct around *around, CUresult *result)
 	if (around->idle)
 		return false;
 	if (*result == CUDA_SUCCESS)
-		one_less(((struct ending *)around->handle)->card);
+		context_count(((struct ending *)around->handle)->card, -1);
 	end(around, *result == CUDA_SUCCESS);
 	return false;
 }
@@ -114,7 +109,7 @@ bool around_end_context_detach(struct around *around, CUresult *result)
 		return false;
 	gone = *result == CUDA_SUCCESS && real_cuCtxGetCurrent(&current) == CUDA_SUCCESS && current != (CUcontext)around->made;
 	if (gone)
-		one_less(((struct ending *)around->handle)->card);
+		context_count(((struct ending *)around->handle)->card, -1);
 	end(around, gone);
 	return false;
 }
@@ -188,7 +183,7 @@ bool around_end_primary_release(struct around *around, CUresult *result)
 		return false;
 	gone = *result == CUDA_SUCCESS && !is_active(around->card);
 	if (gone)
-		one_less(around->card);
+		context_count(around->card, -1);
 	end(around, gone);
 	return false;
 }
@@ -205,7 +200,7 @@ bool around_end_primary_reset(struct around *around, CUresult *result)
 	/* What was allocated is gone in any case. */
 	if (*result == CUDA_SUCCESS && !is_active(around->card)) {
 		__atomic_store_n(&around->card->primary_refs, 0, __ATOMIC_RELAXED);
-		one_less(around->card);
+		context_count(around->card, -1);
 	}
 	end(around, *result == CUDA_SUCCESS);
 	return false;

@@ -30,6 +30,9 @@ struct thing {
 	size_t contexts;
 };
 
+/* Changes whenever a launch that loaded nothing might load something. */
+extern uint64_t loading_version __attribute__((visibility("hidden")));
+
 void thing_add(const struct thing *thing);
 /* A copy; its list of contexts is not the caller's. */
 bool thing_find(enum thing_kind kind, const void *handle, struct thing *copy);

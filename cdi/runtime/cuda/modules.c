@@ -14,6 +14,7 @@
 #define BUCKETS 256
 
 uint32_t around_launch_word;
+uint64_t loading_version = 1;
 
 static struct thing *buckets[BUCKETS];
 static struct lock lock;
@@ -27,15 +28,23 @@ static struct thing **find(enum thing_kind kind, const void *handle)
 	return link;
 }
 
+/* Under the lock. */
+static void changed(void)
+{
+	__atomic_add_fetch(&loading_version, 1, __ATOMIC_RELEASE);
+}
+
 /* Things that are not loaded make launches look closer. */
 static void count(bool unloaded)
 {
+	changed();
 	if (unloaded)
 		__atomic_add_fetch(&around_launch_word, 1, __ATOMIC_RELAXED);
 }
 
 static void discount(bool unloaded)
 {
+	changed();
 	if (unloaded)
 		__atomic_sub_fetch(&around_launch_word, 1, __ATOMIC_RELAXED);
 }
@@ -179,6 +188,7 @@ void modules_forget(const struct owner *owner)
 			for (size_t n = 0; n < thing->contexts; n++)
 				if (same(&thing->loaded_in[n], owner))
 					thing->loaded_in[n--] = thing->loaded_in[--thing->contexts];
+			changed();
 			if (thing->kind == THING_LIBRARY || thing->kind == THING_KERNEL || thing->owner.context != owner->context ||
 			    thing->owner.generation > owner->generation) {
 				link = &thing->next;

@@ -207,14 +207,55 @@ CUresult launch_refusal(void)
 	return context_current(&card, &owner) == CUDA_SUCCESS ? card_refusal(card) : CUDA_SUCCESS;
 }
 
+/* What this thread has launched lately without anything being loaded for it. A kernel of a
+ * library may be loaded in one context and not in another. */
+static __thread struct {
+	const void *function;
+	CUcontext context; /* of a process that has several */
+	uint64_t version;
+} recent[16];
+
+static size_t recent_place(const void *function)
+{
+	return ((uintptr_t)function >> 4 ^ (uintptr_t)function >> 10) % (sizeof(recent) / sizeof(recent[0]));
+}
+
+static CUcontext context_that_matters(void)
+{
+	CUcontext context = NULL;
+
+	if (__atomic_load_n(&contexts_alive, __ATOMIC_RELAXED) > 1)
+		real_cuCtxGetCurrent(&context);
+	return context;
+}
+
 CUresult around_begin_launch_slowly(struct around *around, CUfunction function)
 {
-	CUresult result = launch_refusal();
+	uint64_t version = __atomic_load_n(&loading_version, __ATOMIC_ACQUIRE);
+	size_t place = recent_place(function);
+	CUcontext context;
+	CUresult result;
 
 	around->idle = true;
-	if (result != CUDA_SUCCESS || __atomic_load_n(&around_launch_word, __ATOMIC_RELAXED) == 0 || !enter(around))
-		return result;
-	return use_function(around, function);
+	if (cards_refuse()) {
+		result = launch_refusal();
+		if (result != CUDA_SUCCESS)
+			return result;
+	}
+	if (__atomic_load_n(&around_launch_word, __ATOMIC_RELAXED) == 0)
+		return CUDA_SUCCESS;
+	context = context_that_matters();
+	if (recent[place].function == function && recent[place].version == version && recent[place].context == context)
+		return CUDA_SUCCESS;
+	if (!enter(around))
+		return CUDA_SUCCESS;
+	result = use_function(around, function);
+	if (result == CUDA_SUCCESS && around->idle) {
+		recent[place].function = function;
+		recent[place].context = context;
+		recent[place].version = version;
+	}
+	return result;
 }
 
 bool around_end_launch_slowly(struct around *around, CUresult *result)
