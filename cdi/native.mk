@@ -12,6 +12,8 @@
 # FLAVOUR is release, or a sanitizer: asan (with UBSan) or tsan.
 
 FLAVOUR ?= release
+# V=1 shows the commands.
+QUIET = $(if $(V),,@)
 NATIVE = build/native/$(FLAVOUR)
 CC ?= gcc
 
@@ -28,8 +30,8 @@ NATIVE_HEADERS = $(wildcard cdi/abi/*.h cdi/runtime/*.h cdi/simdriver/*.h cdi/si
 # is loaded. The real files are mounted, or are the simulated driver's.
 STUBS := build/native/stubs
 $(STUBS)/%.so.1: cdi/native.mk
-	@mkdir -p $(@D)
-	$(CC) -shared -nostdlib -x c /dev/null -Wl,-soname,$*.so.1 -o $@
+	@mkdir -p $(@D) && echo 'Making $@'
+	$(QUIET)$(CC) -shared -nostdlib -x c /dev/null -Wl,-soname,$*.so.1 -o $@
 
 SIM_COMMON = $(wildcard cdi/simdriver/card/*.c)
 SIM_CUDA = $(wildcard cdi/simdriver/cuda/*.c) $(SIM_COMMON)
@@ -45,12 +47,12 @@ CLIENTS = $(patsubst tests/clients/%.c,$(NATIVE)/clients/%,$(wildcard tests/clie
 STAYS := -Wl,-z,nodelete
 
 $(NATIVE)/sim/libcuda-real.so.1: $(SIM_CUDA) $(NATIVE_HEADERS) cdi/simdriver/libcuda.map cdi/native.mk
-	@mkdir -p $(@D)
-	$(NATIVE_CC) -shared -Icdi/simdriver $(STAYS) -Wl,-soname,libcuda.so.1 -Wl,-Bsymbolic -Wl,--version-script,cdi/simdriver/libcuda.map $(SIM_CUDA) -o $@
+	@mkdir -p $(@D) && echo 'Making $@'
+	$(QUIET)$(NATIVE_CC) -shared -Icdi/simdriver $(STAYS) -Wl,-soname,libcuda.so.1 -Wl,-Bsymbolic -Wl,--version-script,cdi/simdriver/libcuda.map $(SIM_CUDA) -o $@
 
 $(NATIVE)/sim/libnvidia-ml-real.so.1: $(SIM_NVML) $(NATIVE_HEADERS) cdi/simdriver/libnvidia-ml.map cdi/native.mk
-	@mkdir -p $(@D)
-	$(NATIVE_CC) -shared -Icdi/simdriver $(STAYS) -Wl,-soname,libnvidia-ml.so.1 -Wl,-Bsymbolic -Wl,--version-script,cdi/simdriver/libnvidia-ml.map $(SIM_NVML) -o $@
+	@mkdir -p $(@D) && echo 'Making $@'
+	$(QUIET)$(NATIVE_CC) -shared -Icdi/simdriver $(STAYS) -Wl,-soname,libnvidia-ml.so.1 -Wl,-Bsymbolic -Wl,--version-script,cdi/simdriver/libnvidia-ml.map $(SIM_NVML) -o $@
 
 # Where containers have the libraries that the runtime stands in front of.
 REAL_DIR := /run/tranche/driver
@@ -66,9 +68,9 @@ OLD_libpthread.so.0 := pthread_attr_setdetachstate pthread_attr_setstacksize pth
 	pthread_sigmask pthread_yield
 OLD_LIBRARIES := $(STUBS)/libdl.so.2 $(STUBS)/libpthread.so.0
 $(OLD_LIBRARIES): $(STUBS)/%: cdi/native.mk
-	@mkdir -p $(@D)
-	echo 'GLIBC_2.2.5 { *; };' >$@.map
-	printf 'void %s(void) {}\n' $(OLD_$*) | $(CC) -shared -nostdlib -fno-builtin -x c - -Wl,-soname,$* -Wl,--version-script,$@.map -o $@
+	@mkdir -p $(@D) && echo 'Making $@'
+	$(QUIET)echo 'GLIBC_2.2.5 { *; };' >$@.map
+	$(QUIET)printf 'void %s(void) {}\n' $(OLD_$*) | $(CC) -shared -nostdlib -fno-builtin -x c - -Wl,-soname,$* -Wl,--version-script,$@.map -o $@
 
 # No start files: nothing is to run when the library is loaded or unloaded. Sanitizers
 # come with newer needs of their own.
@@ -77,33 +79,33 @@ RUNTIME_LINK = -shared $(STAYS) -fvisibility=hidden -Icdi/runtime -Wl,-Bsymbolic
 	-Wl,--enable-new-dtags,-rpath,$(REAL_DIR)
 
 $(NATIVE)/runtime/libcuda.so.1: $(RUNTIME_CUDA) $(NATIVE_HEADERS) cdi/runtime/libcuda.map $(STUBS)/libcuda-real.so.1 $(OLD_LIBRARIES) cdi/native.mk
-	@mkdir -p $(@D)
-	$(NATIVE_CC) $(RUNTIME_LINK) -Wl,-soname,libcuda.so.1 -Wl,--version-script,cdi/runtime/libcuda.map $(RUNTIME_CUDA) \
+	@mkdir -p $(@D) && echo 'Making $@'
+	$(QUIET)$(NATIVE_CC) $(RUNTIME_LINK) -Wl,-soname,libcuda.so.1 -Wl,--version-script,cdi/runtime/libcuda.map $(RUNTIME_CUDA) \
 		-Wl,--no-as-needed $(STUBS)/libcuda-real.so.1 $(RUNTIME_LINK_$(FLAVOUR)) -o $@
 
 $(NATIVE)/runtime/libnvidia-ml.so.1: $(RUNTIME_NVML) $(NATIVE_HEADERS) cdi/runtime/libnvidia-ml.map $(STUBS)/libnvidia-ml-real.so.1 $(OLD_LIBRARIES) cdi/native.mk
-	@mkdir -p $(@D)
-	$(NATIVE_CC) $(RUNTIME_LINK) -Wl,-soname,libnvidia-ml.so.1 -Wl,--version-script,cdi/runtime/libnvidia-ml.map $(RUNTIME_NVML) \
+	@mkdir -p $(@D) && echo 'Making $@'
+	$(QUIET)$(NATIVE_CC) $(RUNTIME_LINK) -Wl,-soname,libnvidia-ml.so.1 -Wl,--version-script,cdi/runtime/libnvidia-ml.map $(RUNTIME_NVML) \
 		-Wl,--no-as-needed $(STUBS)/libnvidia-ml-real.so.1 $(RUNTIME_LINK_$(FLAVOUR)) -o $@
 
 $(NATIVE)/bin/tranche-simcard: $(wildcard cdi/simdriver/tool/*.c) $(SIM_COMMON) $(NATIVE_HEADERS) cdi/native.mk
-	@mkdir -p $(@D)
-	$(NATIVE_CC) -Icdi/simdriver $(filter %.c,$^) -o $@
+	@mkdir -p $(@D) && echo 'Making $@'
+	$(QUIET)$(NATIVE_CC) -Icdi/simdriver $(filter %.c,$^) -o $@
 
 # Clients are linked against the driver's libraries as a user's program is, unless
 # they have the line "links: nothing". Of the libraries they take only names.
 $(NATIVE)/clients/%: tests/clients/%.c $(NATIVE_HEADERS) cdi/native.mk | $(NATIVE)/sim/libcuda-real.so.1 $(NATIVE)/sim/libnvidia-ml-real.so.1
-	@mkdir -p $(@D)
-	$(NATIVE_CC) $< -o $@ $$(grep -q 'links: nothing' $< || echo $(NATIVE)/sim/libcuda-real.so.1 $(NATIVE)/sim/libnvidia-ml-real.so.1) -ldl
+	@mkdir -p $(@D) && echo 'Making $@'
+	$(QUIET)$(NATIVE_CC) $< -o $@ $$(grep -q 'links: nothing' $< || echo $(NATIVE)/sim/libcuda-real.so.1 $(NATIVE)/sim/libnvidia-ml-real.so.1) -ldl
 
 $(NATIVE)/clients/%.py: tests/clients/%.py
-	@mkdir -p $(@D)
-	cp $< $@
+	@mkdir -p $(@D) && echo 'Making $@'
+	$(QUIET)cp $< $@
 
 # A driver that does nothing, for benchmarks.
 $(NATIVE)/hollow/libcuda-real.so.1: tests/bench/hollow/hollow.c $(NATIVE_HEADERS) cdi/native.mk
-	@mkdir -p $(@D)
-	$(NATIVE_CC) -shared -Wl,-soname,libcuda.so.1 -Wl,-Bsymbolic $< -o $@
+	@mkdir -p $(@D) && echo 'Making $@'
+	$(QUIET)$(NATIVE_CC) -shared -Wl,-soname,libcuda.so.1 -Wl,-Bsymbolic $< -o $@
 
 NATIVE_SIM = $(NATIVE)/sim/libcuda-real.so.1 $(NATIVE)/sim/libnvidia-ml-real.so.1 $(NATIVE)/bin/tranche-simcard
 NATIVE_RUNTIME = $(NATIVE)/runtime/libcuda.so.1 $(NATIVE)/runtime/libnvidia-ml.so.1
