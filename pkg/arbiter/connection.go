@@ -155,10 +155,11 @@ func (c *connection) hello() (hello wire.Hello, fd int, _ *refusal) {
 	var message [messageRoom]byte
 	oob := make([]byte, unix.CmsgSpace(4*4))
 	n, oobn, flags, _, err := c.conn.ReadMsgUnix(message[:], oob)
-	if err != nil {
-		return hello, -1, refuse(wire.EInvalid, "no message came: %v", err)
-	}
+	// First of all: an empty message reads as the end, and can bring some too.
 	fd, extra := descriptors(oob[:oobn])
+	if err != nil {
+		return hello, fd, refuse(wire.EInvalid, "no message came: %v", err)
+	}
 	if flags&(unix.MSG_TRUNC|unix.MSG_CTRUNC) != 0 || extra {
 		return hello, fd, refuse(wire.EInvalid, "the message is too long, or has too many descriptors")
 	}

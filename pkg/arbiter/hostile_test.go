@@ -4,7 +4,9 @@ package arbiter_test
 
 import (
 	"fmt"
+	"io"
 	"math/rand/v2"
+	"net"
 	"os"
 	"testing"
 	"time"
@@ -125,10 +127,30 @@ func TestDescriptorsThatNobodyAskedForAreClosed(t *testing.T) {
 			require.NoError(t, c.Close())
 		}
 	}
+	c, err := wireclient.Dial(t.Context(), dir)
+	require.NoError(t, err)
+	sendNothingBut(t, c, unix.UnixRights(int(write.Fd()), int(write.Fd())))
+	_, err = c.Read(make([]byte, 512))
+	require.NoError(t, err, "the arbiter refuses it")
+	require.NoError(t, c.Close())
+
 	require.NoError(t, write.Close())
+	require.NoError(t, read.SetReadDeadline(time.Now().Add(20*time.Second)))
 	_, err = read.Read(make([]byte, 1)) // ends when nobody has the other end
-	require.Error(t, err)
+	require.ErrorIs(t, err, io.EOF)
 	require.NoError(t, read.Close())
+}
+
+// sendNothingBut sends a message without a byte, which the packages of Go do not.
+func sendNothingBut(t *testing.T, c *net.UnixConn, oob []byte) {
+	t.Helper()
+	raw, err := c.SyscallConn()
+	require.NoError(t, err)
+	message := unix.Msghdr{Control: &oob[0], Controllen: uint64(len(oob))}
+	require.NoError(t, raw.Control(func(fd uintptr) {
+		_, _, errno := unix.Syscall(unix.SYS_SENDMSG, fd, uintptr(unsafe.Pointer(&message)), unix.MSG_NOSIGNAL) //nolint:gosec // as the call wants it
+		require.Zero(t, errno)
+	}))
 }
 
 func TestAClientThatDoesNotReadHarmsNobody(t *testing.T) {
