@@ -72,6 +72,8 @@ static void *liaise(void *unused)
 	for (;;) {
 		wait_for_end();
 		attach_again();
+		for (size_t i = 0; i < session_count(); i++)
+			session_settle(session_share(i));
 	}
 	return NULL;
 }

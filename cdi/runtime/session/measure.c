@@ -6,6 +6,8 @@
 /* Between attempts where the card cannot be measured just now. */
 #define NAP_NS 10000000ull
 #define ATTEMPTS 20
+/* An arbiter that did not answer a moment ago is not waited for as long again. */
+#define IMPATIENCE_NS 100000000ull
 
 enum line_result line_measure(struct session_share *share, enum tranche_op op, uint64_t settle, uint64_t deadline, struct tranche_reply *reply)
 {
@@ -66,7 +68,10 @@ static enum session_measured measure(struct session_share *share, enum tranche_o
 
 enum session_measured session_measure(struct session_share *share, uint64_t settle, bool everybody)
 {
-	uint64_t deadline = now_ns() + SESSION_DEADLINE_NS;
+	uint64_t now = now_ns();
+	uint64_t silent = __atomic_load_n(&share->silent, __ATOMIC_RELAXED);
+	bool waited = silent != 0 && now - silent < SESSION_DEADLINE_NS;
+	uint64_t deadline = now + (waited ? IMPATIENCE_NS : SESSION_DEADLINE_NS);
 	enum session_measured result = SESSION_UNANSWERED;
 	int saved = errno;
 
@@ -77,6 +82,13 @@ enum session_measured session_measure(struct session_share *share, uint64_t sett
 	}
 	if (result != SESSION_MEASURED)
 		__atomic_add_fetch(&share->owed, settle, __ATOMIC_RELAXED);
+	__atomic_store_n(&share->silent, result == SESSION_UNANSWERED ? now_ns() : 0, __ATOMIC_RELAXED);
 	errno = saved;
 	return result;
+}
+
+void session_settle(struct session_share *share)
+{
+	if (__atomic_load_n(&share->owed, __ATOMIC_RELAXED) != 0)
+		session_measure(share, 0, false);
 }

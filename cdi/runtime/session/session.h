@@ -61,6 +61,8 @@ struct session_share {
 	 * measurement because an earlier one could not be made. */
 	uint64_t estimates;
 	uint64_t owed;
+	/* When the arbiter last did not answer a measurement, ns; 0: it did. */
+	uint64_t silent;
 };
 
 /* Connects to the arbiter of every share, as TRANCHE_ROLE_PROCESS or
@@ -107,6 +109,9 @@ enum session_measured {
  * card first. Where that cannot be done, what was to be settled stays in
  * reserve, and the next measurement settles it too. */
 enum session_measured session_measure(struct session_share *share, uint64_t settle, bool everybody);
+
+/* Settles what earlier measurements could not, if anything. */
+void session_settle(struct session_share *share);
 
 /* Starts the thread that notices the end of connections and attaches again,
  * once. False where the system refuses a thread. */
