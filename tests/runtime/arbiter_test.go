@@ -227,6 +227,20 @@ func TestAStoppedArbiterHoldsNobodyUpForEver(t *testing.T) {
 	p.neverAbove(t)
 }
 
+// What could not be measured while the arbiter was stopped does not stay charged
+// by its estimate, although the program asks for nothing more.
+func TestAnArbiterThatWakesSettlesWhatWasOwed(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t, 512)
+	client := tenant(t, p.box, 0)
+	p.signal(t, syscall.SIGSTOP)
+	answer, err := client.Ask("launch 1000")
+	require.NoError(t, err)
+	require.Equal(t, strconv.Itoa(systemNotReady), answer.Values["result"], "its module cannot be loaded")
+	p.signal(t, syscall.SIGCONT)
+	p.settled(t)
+}
+
 // FAILURES 33: without an arbiter for long, launches are refused with one line,
 // and go on when there is one again.
 func TestLaunchesEndWithTheArbiterAndComeBackWithIt(t *testing.T) {
