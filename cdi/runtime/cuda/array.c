@@ -121,6 +121,9 @@ CUresult hook_cuArrayCreate(CUarray *pHandle, const CUDA_ARRAY_DESCRIPTOR_v1 *pA
 
 	if (!pHandle || !pAllocateArray)
 		return real_cuArrayCreate(pHandle, pAllocateArray);
+	result = cards_ready(); /* before the driver is ready it reads nothing either */
+	if (result != CUDA_SUCCESS)
+		return result;
 	descriptor.Width = pAllocateArray->Width;
 	descriptor.Height = pAllocateArray->Height;
 	descriptor.Format = pAllocateArray->Format;
@@ -144,6 +147,9 @@ CUresult hook_cuArrayCreate_v2(CUarray *pHandle, const CUDA_ARRAY_DESCRIPTOR *pA
 
 	if (!pHandle || !pAllocateArray)
 		return real_cuArrayCreate_v2(pHandle, pAllocateArray);
+	result = cards_ready(); /* before the driver is ready it reads nothing either */
+	if (result != CUDA_SUCCESS)
+		return result;
 	descriptor.Width = pAllocateArray->Width;
 	descriptor.Height = pAllocateArray->Height;
 	descriptor.Format = pAllocateArray->Format;
@@ -167,6 +173,9 @@ CUresult hook_cuArray3DCreate(CUarray *pHandle, const CUDA_ARRAY3D_DESCRIPTOR_v1
 
 	if (!pHandle || !pAllocateArray)
 		return real_cuArray3DCreate(pHandle, pAllocateArray);
+	result = cards_ready(); /* before the driver is ready it reads nothing either */
+	if (result != CUDA_SUCCESS)
+		return result;
 	descriptor.Width = pAllocateArray->Width;
 	descriptor.Height = pAllocateArray->Height;
 	descriptor.Depth = pAllocateArray->Depth;
@@ -191,6 +200,9 @@ CUresult hook_cuArray3DCreate_v2(CUarray *pHandle, const CUDA_ARRAY3D_DESCRIPTOR
 
 	if (!pHandle || !pAllocateArray)
 		return real_cuArray3DCreate_v2(pHandle, pAllocateArray);
+	result = cards_ready(); /* before the driver is ready it reads nothing either */
+	if (result != CUDA_SUCCESS)
+		return result;
 	if (pAllocateArray->Flags & NO_MEMORY) {
 		result = check_ready();
 		return result == CUDA_SUCCESS ? real_cuArray3DCreate_v2(pHandle, pAllocateArray) : result;
@@ -216,6 +228,9 @@ CUresult hook_cuMipmappedArrayCreate(CUmipmappedArray *pHandle, const CUDA_ARRAY
 
 	if (!pHandle || !pMipmappedArrayDesc || numMipmapLevels == 0)
 		return real_cuMipmappedArrayCreate(pHandle, pMipmappedArrayDesc, numMipmapLevels);
+	result = cards_ready(); /* before the driver is ready it reads nothing either */
+	if (result != CUDA_SUCCESS)
+		return result;
 	if (pMipmappedArrayDesc->Flags & NO_MEMORY) {
 		result = check_ready();
 		return result == CUDA_SUCCESS ? real_cuMipmappedArrayCreate(pHandle, pMipmappedArrayDesc, numMipmapLevels) : result;

@@ -225,10 +225,11 @@ CUresult around_begin_graph(struct around *around, CUgraphExec *made, CUgraph gr
 	*around = (struct around){ .idle = true };
 	if (!made || !graph || cards_ready() != CUDA_SUCCESS)
 		return CUDA_SUCCESS;
-	graph_needs(graph, &needs);
-	if (!needs)
+	result = graph_needs(graph, &needs);
+	if (result == CUDA_SUCCESS && !needs)
 		return CUDA_SUCCESS;
-	result = begin(around, needs);
+	if (result == CUDA_SUCCESS)
+		result = begin(around, needs);
 	if (result != CUDA_SUCCESS) {
 		free_needs(needs);
 		return result;

@@ -11,7 +11,7 @@ struct need;
 
 /* Adds up what the graph's allocation nodes ask for, with those of child graphs and
  * of conditional nodes' bodies. */
-void graph_needs(CUgraph graph, struct need **needs);
+CUresult graph_needs(CUgraph graph, struct need **needs);
 void graph_add_need(struct need **needs, struct card *card, uint64_t bytes);
 
 #endif

@@ -52,13 +52,14 @@ static void remember(CUgraphNode node, const CUDA_CONDITIONAL_NODE_PARAMS *param
 	free(old);
 }
 
-static void add_up(CUgraph graph, struct need **needs, unsigned int depth);
+static CUresult add_up(CUgraph graph, struct need **needs, unsigned int depth);
 
-static void add_bodies(CUgraphNode node, struct need **needs, unsigned int depth)
+static CUresult add_bodies(CUgraphNode node, struct need **needs, unsigned int depth)
 {
+	CUresult result = CUDA_SUCCESS;
 	CUgraph body;
 
-	for (unsigned int i = 0;; i++) {
+	for (unsigned int i = 0; result == CUDA_SUCCESS; i++) {
 		struct conditional *known;
 
 		lock_take(&lock);
@@ -66,9 +67,10 @@ static void add_bodies(CUgraphNode node, struct need **needs, unsigned int depth
 		body = known && i < known->count ? known->body[i] : NULL;
 		lock_give(&lock);
 		if (!body)
-			return;
-		add_up(body, needs, depth + 1);
+			break;
+		result = add_up(body, needs, depth + 1);
 	}
+	return result;
 }
 
 static void add_allocation(CUgraphNode node, struct need **needs)
@@ -84,48 +86,55 @@ static void add_allocation(CUgraphNode node, struct need **needs)
 		graph_add_need(needs, card, frames_of(params.bytesize));
 }
 
-static void add_node(CUgraphNode node, struct need **needs, unsigned int depth)
+static CUresult add_node(CUgraphNode node, struct need **needs, unsigned int depth)
 {
 	CUgraphNodeType type;
 	CUgraph child;
 
 	if (real_cuGraphNodeGetType(node, &type) != CUDA_SUCCESS)
-		return;
+		return CUDA_SUCCESS;
 	if (type == CU_GRAPH_NODE_TYPE_MEM_ALLOC)
 		add_allocation(node, needs);
 	else if (type == CU_GRAPH_NODE_TYPE_CONDITIONAL)
-		add_bodies(node, needs, depth);
+		return add_bodies(node, needs, depth);
 	else if (type == CU_GRAPH_NODE_TYPE_GRAPH && real_cuGraphChildGraphNodeGetGraph(node, &child) == CUDA_SUCCESS)
-		add_up(child, needs, depth + 1);
+		return add_up(child, needs, depth + 1);
+	return CUDA_SUCCESS;
 }
 
-static void add_up(CUgraph graph, struct need **needs, unsigned int depth)
+static CUresult add_up(CUgraph graph, struct need **needs, unsigned int depth)
 {
+	CUresult result = CUDA_SUCCESS;
 	CUgraphNode *nodes;
 	size_t count = 0;
 
-	if (depth > DEEPEST || real_cuGraphGetNodes(graph, NULL, &count) != CUDA_SUCCESS || count == 0)
-		return;
+	/* What lies deeper would not be charged. */
+	if (depth > DEEPEST)
+		return CUDA_ERROR_NOT_SUPPORTED;
+	if (real_cuGraphGetNodes(graph, NULL, &count) != CUDA_SUCCESS || count == 0)
+		return CUDA_SUCCESS;
 	nodes = calloc(count, sizeof(*nodes));
-	if (nodes && real_cuGraphGetNodes(graph, nodes, &count) == CUDA_SUCCESS)
-		for (size_t i = 0; i < count; i++)
-			add_node(nodes[i], needs, depth);
+	if (!nodes)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	if (real_cuGraphGetNodes(graph, nodes, &count) == CUDA_SUCCESS)
+		for (size_t i = 0; i < count && result == CUDA_SUCCESS; i++)
+			result = add_node(nodes[i], needs, depth);
 	free(nodes);
+	return result;
 }
 
-void graph_needs(CUgraph graph, struct need **needs)
+CUresult graph_needs(CUgraph graph, struct need **needs)
 {
-	add_up(graph, needs, 0);
+	return add_up(graph, needs, 0);
 }
 
 /* A node that allocates takes nothing yet; but it needs a card that the process may use. */
 static CUresult permitted(const CUmemPoolProps *properties)
 {
-	CUresult result = cards_ready();
 	struct card *card;
 
-	if (result != CUDA_SUCCESS || properties->location.type != CU_MEM_LOCATION_TYPE_DEVICE)
-		return result;
+	if (properties->location.type != CU_MEM_LOCATION_TYPE_DEVICE)
+		return CUDA_SUCCESS;
 	card = card_of(properties->location.id);
 	return card ? card_refusal(card) : CUDA_SUCCESS;
 }
@@ -133,7 +142,10 @@ static CUresult permitted(const CUmemPoolProps *properties)
 CUresult hook_cuGraphAddMemAllocNode(CUgraphNode *phGraphNode, CUgraph hGraph, const CUgraphNode *dependencies, size_t numDependencies,
 				     CUDA_MEM_ALLOC_NODE_PARAMS *nodeParams)
 {
-	CUresult result = nodeParams ? permitted(&nodeParams->poolProps) : CUDA_SUCCESS;
+	CUresult result = cards_ready();
+
+	if (result == CUDA_SUCCESS && nodeParams)
+		result = permitted(&nodeParams->poolProps);
 
 	if (result != CUDA_SUCCESS)
 		return result;
@@ -142,9 +154,9 @@ CUresult hook_cuGraphAddMemAllocNode(CUgraphNode *phGraphNode, CUgraph hGraph, c
 
 static CUresult before_adding(struct around *around, const CUgraphNodeParams *params)
 {
-	CUresult result = CUDA_SUCCESS;
+	CUresult result = cards_ready();
 
-	if (params && params->type == CU_GRAPH_NODE_TYPE_MEM_ALLOC)
+	if (result == CUDA_SUCCESS && params && params->type == CU_GRAPH_NODE_TYPE_MEM_ALLOC)
 		result = permitted(&params->alloc.poolProps);
 	return result == CUDA_SUCCESS ? around_begin_graph_node(around, params) : result;
 }

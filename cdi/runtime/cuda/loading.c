@@ -102,11 +102,15 @@ static bool end_load(struct around *around, CUresult *result)
 CUresult around_begin_load_file(struct around *around, CUmodule *made, const char *path)
 {
 	uint64_t estimate;
+	CUresult result;
 	bool exact;
 
 	*around = (struct around){ .idle = !made || !guard_enter() };
 	if (around->idle)
 		return CUDA_SUCCESS;
+	result = cards_ready();
+	if (result != CUDA_SUCCESS)
+		return loading_refuse(around, result);
 	estimate = file_estimate(path, &exact);
 	return begin_load(around, made, estimate, exact);
 }
@@ -119,11 +123,15 @@ bool around_end_load_file(struct around *around, CUresult *result)
 CUresult around_begin_load_data(struct around *around, CUmodule *made, const void *image)
 {
 	uint64_t estimate;
+	CUresult result;
 	bool exact;
 
 	*around = (struct around){ .idle = !made || !image || !guard_enter() };
 	if (around->idle)
 		return CUDA_SUCCESS;
+	result = cards_ready();
+	if (result != CUDA_SUCCESS)
+		return loading_refuse(around, result);
 	estimate = image_estimate(image, &exact);
 	return begin_load(around, made, estimate, exact);
 }
@@ -217,11 +225,15 @@ static bool end_library(struct around *around, CUresult *result)
 CUresult around_begin_library_file(struct around *around, CUlibrary *made, const char *path)
 {
 	uint64_t estimate;
+	CUresult result;
 	bool exact;
 
 	*around = (struct around){ .idle = !made || !guard_enter() };
 	if (around->idle)
 		return CUDA_SUCCESS;
+	result = cards_ready();
+	if (result != CUDA_SUCCESS)
+		return loading_refuse(around, result);
 	estimate = file_estimate(path, &exact);
 	return begin_library(around, made, estimate, exact);
 }
@@ -234,11 +246,15 @@ bool around_end_library_file(struct around *around, CUresult *result)
 CUresult around_begin_library_data(struct around *around, CUlibrary *made, const void *image)
 {
 	uint64_t estimate;
+	CUresult result;
 	bool exact;
 
 	*around = (struct around){ .idle = !made || !image || !guard_enter() };
 	if (around->idle)
 		return CUDA_SUCCESS;
+	result = cards_ready();
+	if (result != CUDA_SUCCESS)
+		return loading_refuse(around, result);
 	estimate = image_estimate(image, &exact);
 	return begin_library(around, made, estimate, exact);
 }

@@ -174,22 +174,39 @@ bool around_end_kernel(struct around *around, CUresult *result)
 	return false;
 }
 
+/* All kernels of a library. They are asked for once more, into memory of ours: of the
+ * caller's nobody says how much was written, and the rest may not even be there. */
+static void add_kernels(CUlibrary library)
+{
+	struct thing kernel = { .kind = THING_KERNEL, .parent = library };
+	CUkernel *kernels = NULL;
+
+	for (unsigned int room = 64; room <= 1u << 20; room *= 4) {
+		free(kernels);
+		kernels = calloc(room, sizeof(*kernels));
+		if (!kernels || real_cuLibraryEnumerateKernels(kernels, room, library) != CUDA_SUCCESS)
+			break;
+		if (kernels[room - 1])
+			continue;
+		for (unsigned int i = 0; kernels[i]; i++) {
+			kernel.handle = kernels[i];
+			thing_add(&kernel);
+		}
+		break;
+	}
+	free(kernels);
+}
+
 CUresult around_begin_kernels(struct around *around, CUkernel *made, unsigned int room, CUlibrary library)
 {
-	*around = (struct around){ .made = (void **)made, .handle = library, .number = made ? room : 0 };
-	for (unsigned int i = 0; made && i < room; i++)
-		made[i] = NULL;
+	*around = (struct around){ .idle = !made || room == 0, .handle = library };
 	return CUDA_SUCCESS;
 }
 
 bool around_end_kernels(struct around *around, CUresult *result)
 {
-	struct thing kernel = { .kind = THING_KERNEL, .parent = around->handle };
-
-	for (uint64_t i = 0; *result == CUDA_SUCCESS && i < around->number && around->made[i]; i++) {
-		kernel.handle = around->made[i];
-		thing_add(&kernel);
-	}
+	if (!around->idle && *result == CUDA_SUCCESS)
+		add_kernels(around->handle);
 	return false;
 }
 
@@ -268,6 +285,9 @@ CUresult around_begin_launch_many(struct around *around, const CUDA_LAUNCH_PARAM
 	CUresult result = CUDA_SUCCESS;
 
 	around->idle = true;
+	/* The driver refuses this; what lies behind the list is nobody's to read. */
+	if (count > card_count())
+		return CUDA_SUCCESS;
 	for (unsigned int i = 0; list && i < count && result == CUDA_SUCCESS && around->idle; i++)
 		result = around_begin_launch_slowly(around, list[i].function);
 	return result;
@@ -280,17 +300,23 @@ bool around_end_launch_many(struct around *around, CUresult *result)
 
 /* ---- kernels in graphs --------------------------------------------------------------- */
 
-static CUresult begin_node(struct around *around, CUfunction function, CUkernel kernel)
+/* Whether parameters have to be looked at, which the driver does not where it is not ready. */
+static bool matters(struct around *around, const void *params)
 {
 	*around = (struct around){ .idle = true };
-	if (__atomic_load_n(&around_launch_word, __ATOMIC_RELAXED) == 0 || (!function && !kernel) || !enter(around))
+	return params && __atomic_load_n(&around_launch_word, __ATOMIC_RELAXED) != 0 && cards_ready() == CUDA_SUCCESS;
+}
+
+static CUresult begin_node(struct around *around, CUfunction function, CUkernel kernel)
+{
+	if ((!function && !kernel) || !enter(around))
 		return CUDA_SUCCESS;
 	return use_function(around, function ? (const void *)function : (const void *)kernel);
 }
 
 CUresult around_begin_graph_kernel_old(struct around *around, const CUDA_KERNEL_NODE_PARAMS_v1 *params)
 {
-	return begin_node(around, params ? params->func : NULL, NULL);
+	return matters(around, params) ? begin_node(around, params->func, NULL) : CUDA_SUCCESS;
 }
 
 bool around_end_graph_kernel_old(struct around *around, CUresult *result)
@@ -300,7 +326,7 @@ bool around_end_graph_kernel_old(struct around *around, CUresult *result)
 
 CUresult around_begin_graph_kernel(struct around *around, const CUDA_KERNEL_NODE_PARAMS *params)
 {
-	return begin_node(around, params ? params->func : NULL, params ? params->kern : NULL);
+	return matters(around, params) ? begin_node(around, params->func, params->kern) : CUDA_SUCCESS;
 }
 
 bool around_end_graph_kernel(struct around *around, CUresult *result)
@@ -310,9 +336,9 @@ bool around_end_graph_kernel(struct around *around, CUresult *result)
 
 CUresult around_begin_graph_node(struct around *around, const CUgraphNodeParams *params)
 {
-	bool kernel = params && params->type == CU_GRAPH_NODE_TYPE_KERNEL;
-
-	return begin_node(around, kernel ? params->kernel.func : NULL, kernel ? params->kernel.kern : NULL);
+	if (!matters(around, params) || params->type != CU_GRAPH_NODE_TYPE_KERNEL)
+		return CUDA_SUCCESS;
+	return begin_node(around, params->kernel.func, params->kernel.kern);
 }
 
 bool around_end_graph_node(struct around *around, CUresult *result)
