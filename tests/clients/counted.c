@@ -234,6 +234,46 @@ static void pools(void)
 	costs(before, 0);
 }
 
+/* A pool may get the handle of one that is gone, and that was asked about once more. */
+static void pool_again(void)
+{
+	CUmemPoolProps properties = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED, .location = here()};
+	size_t before = left_now();
+	CUmemoryPool gone, pool;
+	uint64_t value = 0;
+	CUdeviceptr a;
+
+	for (int question = 0; question < 5; question++) {
+		TRY(cuMemPoolCreate(&gone, &properties));
+		TRY(cuMemPoolDestroy(gone));
+		switch (question) {
+		case 0:
+			WANT(CUDA_ERROR_INVALID_VALUE, cuMemPoolDestroy(gone));
+			break;
+		case 1:
+			WANT(CUDA_ERROR_INVALID_VALUE, cuMemPoolGetAttribute(gone, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &value));
+			break;
+		case 2:
+			WANT(CUDA_ERROR_INVALID_VALUE, cuMemPoolSetAttribute(gone, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &value));
+			break;
+		case 3:
+			WANT(CUDA_ERROR_INVALID_VALUE, cuMemPoolTrimTo(gone, 0));
+			break;
+		default:
+			WANT(CUDA_ERROR_INVALID_VALUE, cuMemAllocFromPoolAsync(&a, MIB, gone, NULL));
+		}
+		TRY(cuMemPoolCreate(&pool, &properties));
+		TRY(cuMemAllocFromPoolAsync(&a, 64 * MIB, pool, NULL));
+		TRY(cuStreamSynchronize(NULL));
+		costs(before, 64 * MIB);
+		WANT(CUDA_ERROR_OUT_OF_MEMORY, cuMemAllocFromPoolAsync(&a, before, pool, NULL));
+		TRY(cuMemFreeAsync(a, NULL));
+		TRY(cuStreamSynchronize(NULL));
+		TRY(cuMemPoolDestroy(pool));
+		costs(before, 0);
+	}
+}
+
 /* A context that goes takes all with it that was allocated in it. */
 static void context_gone(void)
 {
@@ -276,7 +316,7 @@ static const struct {
 } cases[] = {
 	{"meminfo", meminfo}, {"retained", retained}, {"mapped-twice", mapped_twice}, {"reserved", reserved},
 	{"imported", imported}, {"host", host}, {"unknown", unknown}, {"small", small}, {"absurd", absurd},
-	{"trimmed", trimmed}, {"pools", pools}, {"context-gone", context_gone}, {"modules", modules},
+	{"trimmed", trimmed}, {"pools", pools}, {"pool-again", pool_again}, {"context-gone", context_gone}, {"modules", modules},
 };
 
 int main(int argc, char **argv)

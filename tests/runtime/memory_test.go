@@ -106,7 +106,7 @@ func TestMemoryIsCountedOnceAndGivenBack(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{
 		"meminfo", "retained", "mapped-twice", "reserved", "imported", "host", "unknown", "small", "absurd", "trimmed", "pools",
-		"context-gone", "modules",
+		"pool-again", "context-gone", "modules",
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -10,13 +10,12 @@
 #include "zz_generated_hooks.h"
 
 /* Functions with _ptsz mean the thread's own stream by 0. */
-static CUresult capturing(CUstream stream, bool per_thread, bool *answer)
+static bool capturing(CUstream stream, bool per_thread)
 {
 	CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
 	CUresult result = per_thread ? real_cuStreamIsCapturing_ptsz(stream, &status) : real_cuStreamIsCapturing(stream, &status);
 
-	*answer = result == CUDA_SUCCESS && status != CU_STREAM_CAPTURE_STATUS_NONE;
-	return result;
+	return result == CUDA_SUCCESS && status != CU_STREAM_CAPTURE_STATUS_NONE;
 }
 
 /* The card of a stream, which need not be the current one. */
@@ -43,6 +42,7 @@ struct request {
 	CUmemoryPool pool; /* NULL: the device's current one */
 	CUstream stream;
 	bool per_thread;
+	bool captured; /* the stream was, a moment before the call */
 };
 
 static CUresult call(const struct request *request)
@@ -54,13 +54,26 @@ static CUresult call(const struct request *request)
 				   : real_cuMemAllocAsync(request->address, request->bytes, request->stream);
 }
 
+/* Whether what came of it is a node, whose memory its graph is charged with. That the
+ * stream was captured before the call does not say so: the capture may have ended. */
+static bool became_node(const struct request *request)
+{
+	void *pool = NULL;
+
+	return request->captured && (real_cuPointerGetAttribute(&pool, CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE, *request->address) != CUDA_SUCCESS ||
+				     pool != request->pool);
+}
+
 /* The pool grew by more than was asked for, and there is no room for that: back. */
 static CUresult undo(const struct request *request, struct reservoir *reservoir)
 {
 	CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
 
 	real_cuThreadExchangeStreamCaptureMode(&mode);
-	if (request->per_thread) {
+	if (capturing(request->stream, request->per_thread)) {
+		/* Freed in the stream's order, it would be freed whenever a graph is launched. */
+		real_cuMemFree_v2(*request->address);
+	} else if (request->per_thread) {
 		real_cuMemFreeAsync_ptsz(*request->address, request->stream);
 		real_cuStreamSynchronize_ptsz(request->stream);
 	} else {
@@ -86,11 +99,13 @@ static void remember(struct reservoir *reservoir, CUdeviceptr address)
 	charge_insert(charge);
 }
 
-/* Takes room for the growth, calls, and charges the pool with what it has now. */
-static CUresult allocate_once(const struct request *request, struct reservoir *reservoir)
+/* Takes room for the growth, calls, and charges the pool with what it has now. Room is
+ * taken in a capture too, which may end before the driver is asked. */
+static CUresult allocate_once(const struct request *request, struct reservoir *reservoir, bool *node)
 {
 	struct card *card = reservoir->card;
 	struct hold hold;
+	bool beyond;
 	CUresult result;
 
 	card_begin(card);
@@ -100,23 +115,26 @@ static CUresult allocate_once(const struct request *request, struct reservoir *r
 		return result;
 	}
 	result = call(request);
-	if (reservoir_settle(reservoir, &hold) && result == CUDA_SUCCESS && card_stays_above(card))
+	beyond = reservoir_settle(reservoir, &hold);
+	*node = result == CUDA_SUCCESS && became_node(request);
+	if (beyond && result == CUDA_SUCCESS && !*node && card_stays_above(card))
 		return undo(request, reservoir);
 	return result;
 }
 
-static CUresult allocate_in(const struct request *request, CUmemoryPool pool, struct card *card)
+static CUresult allocate_in(const struct request *request, struct card *card)
 {
-	struct reservoir *reservoir = reservoir_of_pool(pool, card);
-	CUresult result;
+	struct reservoir *reservoir;
+	bool node = false;
+	CUresult result = reservoir_to_grow(request->pool, card, &reservoir);
 
-	if (!reservoir)
-		return CUDA_ERROR_OUT_OF_MEMORY;
+	if (result != CUDA_SUCCESS)
+		return result;
 	if (reservoir->card) {
-		result = allocate_once(request, reservoir);
+		result = allocate_once(request, reservoir, &node);
 		if (result == CUDA_ERROR_OUT_OF_MEMORY && trim_card(reservoir->card))
-			result = allocate_once(request, reservoir);
-		if (result == CUDA_SUCCESS)
+			result = allocate_once(request, reservoir, &node);
+		if (result == CUDA_SUCCESS && !node)
 			remember(reservoir, *request->address);
 	} else {
 		result = call(request);
@@ -125,27 +143,40 @@ static CUresult allocate_in(const struct request *request, CUmemoryPool pool, st
 	return result;
 }
 
-static CUresult allocate(const struct request *request)
+/* From the device's current pool. The driver is told which one that was: it could be
+ * another when the driver is called, which would grow without being charged. */
+static CUresult allocate_in_current(struct request *request, struct card *card)
 {
-	CUmemoryPool pool = request->pool;
-	struct card *card;
-	bool captured;
-	CUresult result = card_of_stream(request->stream, &card);
+	CUmemoryPool pool;
+	CUresult result = real_cuDeviceGetMemPool(&pool, card->device);
 
-	if (result == CUDA_SUCCESS)
-		result = capturing(request->stream, request->per_thread, &captured);
-	/* What is captured becomes a node, whose memory its graph is charged with. */
-	if (result != CUDA_SUCCESS || captured || !request->address || request->bytes == 0)
-		return cards_ready() == CUDA_SUCCESS ? call(request) : CUDA_ERROR_NOT_INITIALIZED;
-	if (!pool) {
-		result = real_cuDeviceGetMemPool(&pool, card->device);
-		if (result != CUDA_SUCCESS)
-			return result;
+	while (result == CUDA_SUCCESS) {
+		request->pool = pool;
+		result = allocate_in(request, card);
+		/* It may have been destroyed meanwhile, and then another one is current. */
+		if (result != CUDA_ERROR_INVALID_VALUE || real_cuDeviceGetMemPool(&pool, card->device) != CUDA_SUCCESS ||
+		    pool == request->pool)
+			break;
+		result = CUDA_SUCCESS;
 	}
-	return allocate_in(request, pool, card);
+	return result;
 }
 
-static CUresult guarded(const struct request *request)
+static CUresult allocate(struct request *request)
+{
+	struct card *card;
+	CUresult result = card_of_stream(request->stream, &card);
+
+	if (result != CUDA_SUCCESS)
+		return result;
+	/* The driver's to refuse. */
+	if (!request->address || request->bytes == 0)
+		return call(request);
+	request->captured = capturing(request->stream, request->per_thread);
+	return request->pool ? allocate_in(request, card) : allocate_in_current(request, card);
+}
+
+static CUresult guarded(struct request *request)
 {
 	CUresult result;
 
@@ -178,8 +209,9 @@ CUresult hook_cuMemAllocFromPoolAsync(enum cuda_hook hook, CUdeviceptr *dptr, si
 		.per_thread = hook == HOOK_cuMemAllocFromPoolAsync_ptsz,
 	};
 
+	/* Not NULL for the current one, as in the request. */
 	if (!pool)
-		return CUDA_ERROR_INVALID_VALUE;
+		return cards_ready() == CUDA_SUCCESS ? CUDA_ERROR_INVALID_VALUE : CUDA_ERROR_NOT_INITIALIZED;
 	return guarded(&request);
 }
 
@@ -220,6 +252,22 @@ CUresult hook_cuMemFreeAsync(enum cuda_hook hook, CUdeviceptr dptr, CUstream hSt
 	return result;
 }
 
+/* Where a new pool's memory is. NULL: on the host, for good. Managed memory may come to a
+ * card, like that of which nobody knows. */
+static struct card *card_of_properties(const CUmemPoolProps *properties)
+{
+	struct card *card = NULL;
+	struct owner owner;
+
+	if (properties->location.type == CU_MEM_LOCATION_TYPE_DEVICE)
+		card = card_of(properties->location.id);
+	else if (properties->allocType == CU_MEM_ALLOCATION_TYPE_PINNED)
+		return NULL;
+	if (!card && context_current(&card, &owner) != CUDA_SUCCESS)
+		card = NULL;
+	return card ? card : card_at(0);
+}
+
 CUresult hook_cuMemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *poolProps)
 {
 	struct card *card = NULL;
@@ -227,14 +275,17 @@ CUresult hook_cuMemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *poolProp
 
 	if (result != CUDA_SUCCESS)
 		return result;
-	if (poolProps && poolProps->location.type == CU_MEM_LOCATION_TYPE_DEVICE) {
-		card = card_of(poolProps->location.id);
-		result = card ? card_connect(card) : CUDA_SUCCESS;
-	}
+	if (!pool || !poolProps)
+		return real_cuMemPoolCreate(pool, poolProps);
+	card = card_of_properties(poolProps);
+	if (card)
+		result = card_connect(card);
 	if (result == CUDA_SUCCESS)
 		result = real_cuMemPoolCreate(pool, poolProps);
-	if (result == CUDA_SUCCESS)
-		reservoir_register(*pool, card);
+	if (result == CUDA_SUCCESS && !reservoir_register(*pool, card)) {
+		real_cuMemPoolDestroy(*pool);
+		result = CUDA_ERROR_OUT_OF_MEMORY;
+	}
 	return result;
 }
 
@@ -246,8 +297,10 @@ CUresult hook_cuMemPoolImportFromShareableHandle(CUmemoryPool *pool_out, void *h
 	if (result == CUDA_SUCCESS)
 		result = real_cuMemPoolImportFromShareableHandle(pool_out, handle, handleType, flags);
 	/* The process that made it is charged. */
-	if (result == CUDA_SUCCESS)
-		reservoir_register(*pool_out, NULL);
+	if (result == CUDA_SUCCESS && !reservoir_register(*pool_out, NULL)) {
+		real_cuMemPoolDestroy(*pool_out);
+		result = CUDA_ERROR_OUT_OF_MEMORY;
+	}
 	return result;
 }
 
@@ -259,7 +312,7 @@ CUresult hook_cuMemPoolExportToShareableHandle(void *handle_out, CUmemoryPool po
 
 	if (result != CUDA_SUCCESS || cards_ready() != CUDA_SUCCESS)
 		return result;
-	reservoir = reservoir_of_pool(pool, NULL);
+	reservoir = reservoir_of_pool(pool);
 	if (reservoir) {
 		__atomic_store_n(&reservoir->exported, true, __ATOMIC_RELAXED);
 		reservoir_put(reservoir);
@@ -269,7 +322,7 @@ CUresult hook_cuMemPoolExportToShareableHandle(void *handle_out, CUmemoryPool po
 
 CUresult hook_cuMemPoolDestroy(CUmemoryPool pool)
 {
-	struct reservoir *reservoir = pool && cards_ready() == CUDA_SUCCESS ? reservoir_of_pool(pool, NULL) : NULL;
+	struct reservoir *reservoir = pool && cards_ready() == CUDA_SUCCESS ? reservoir_of_pool(pool) : NULL;
 	CUresult result;
 
 	if (!reservoir)
@@ -308,7 +361,7 @@ CUresult around_begin_pool(struct around *around, CUmemoryPool pool)
 	*around = (struct around){ .idle = true };
 	if (!pool || cards_ready() != CUDA_SUCCESS)
 		return CUDA_SUCCESS;
-	reservoir = reservoir_of_pool(pool, NULL);
+	reservoir = reservoir_of_pool(pool);
 	if (!reservoir)
 		return CUDA_SUCCESS;
 	if (!reservoir->card) {

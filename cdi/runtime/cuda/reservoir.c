@@ -82,10 +82,9 @@ void reservoir_get(struct reservoir *reservoir)
 	lock_give(&reservoir->lock);
 }
 
-/* The card of a pool that was not made before our eyes: a default one. */
-static struct card *card_of_pool(CUmemoryPool pool, struct card *current)
+/* The card that has the pool as its default one, or NULL. */
+static struct card *card_by_default(CUmemoryPool pool)
 {
-	CUmemLocation host = { .type = CU_MEM_LOCATION_TYPE_HOST };
 	CUmemoryPool other;
 
 	for (size_t i = 0; i < card_count(); i++) {
@@ -94,12 +93,18 @@ static struct card *card_of_pool(CUmemoryPool pool, struct card *current)
 		if (real_cuDeviceGetDefaultMemPool(&other, card->device) == CUDA_SUCCESS && other == pool)
 			return card;
 	}
-	if (real_cuMemGetDefaultMemPool(&other, &host, CU_MEM_ALLOCATION_TYPE_PINNED) == CUDA_SUCCESS && other == pool)
-		return NULL;
-	return current;
+	return NULL;
 }
 
-struct reservoir *reservoir_of_pool(CUmemoryPool pool, struct card *current)
+static bool of_host(CUmemoryPool pool)
+{
+	CUmemLocation host = { .type = CU_MEM_LOCATION_TYPE_HOST };
+	CUmemoryPool other;
+
+	return real_cuMemGetDefaultMemPool(&other, &host, CU_MEM_ALLOCATION_TYPE_PINNED) == CUDA_SUCCESS && other == pool;
+}
+
+static struct reservoir *known(CUmemoryPool pool)
 {
 	struct reservoir *reservoir;
 
@@ -108,7 +113,44 @@ struct reservoir *reservoir_of_pool(CUmemoryPool pool, struct card *current)
 	if (reservoir)
 		reservoir->users++;
 	lock_give(&lock);
-	return reservoir ? reservoir : get(pool, card_of_pool(pool, current));
+	return reservoir;
+}
+
+struct reservoir *reservoir_of_pool(CUmemoryPool pool)
+{
+	struct reservoir *reservoir = known(pool);
+	struct card *card = reservoir ? NULL : card_by_default(pool);
+
+	/* Any other handle may be no pool's, and one day be a new pool's. */
+	return card ? get(pool, card) : reservoir;
+}
+
+CUresult reservoir_to_grow(CUmemoryPool pool, struct card *current, struct reservoir **reservoir)
+{
+	cuuint64_t reserved;
+	struct card *card;
+	CUresult result;
+
+	*reservoir = known(pool);
+	if (*reservoir && (*reservoir)->card)
+		return CUDA_SUCCESS;
+	card = card_by_default(pool);
+	if (*reservoir) {
+		if (!card)
+			return CUDA_SUCCESS;
+		/* A pool of the host, or an imported one, had this handle before. */
+		reservoir_put(*reservoir);
+		*reservoir = NULL;
+		if (!reservoir_register(pool, card))
+			return CUDA_ERROR_OUT_OF_MEMORY;
+	} else if (!card) {
+		result = real_cuMemPoolGetAttribute(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, &reserved);
+		if (result != CUDA_SUCCESS)
+			return result;
+		card = of_host(pool) ? NULL : current;
+	}
+	*reservoir = get(pool, card);
+	return *reservoir ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
 struct reservoir *reservoir_of_graphs(struct card *card)
@@ -116,12 +158,37 @@ struct reservoir *reservoir_of_graphs(struct card *card)
 	return get(NULL, card);
 }
 
-void reservoir_register(CUmemoryPool pool, struct card *card)
+/* Under the lock: takes it off the list, whose user the caller becomes. False: it was not
+ * there. */
+static bool unlist(struct reservoir *reservoir)
 {
-	struct reservoir *reservoir = get(pool, card);
+	for (struct reservoir **link = &all; *link; link = &(*link)->next)
+		if (*link == reservoir) {
+			*link = reservoir->next;
+			return true;
+		}
+	return false;
+}
 
+bool reservoir_register(CUmemoryPool pool, struct card *card)
+{
+	struct reservoir *older, *reservoir;
+
+	lock_take(&lock);
+	older = find(pool, NULL);
+	if (older)
+		unlist(older);
+	lock_give(&lock);
+	if (older) {
+		if (older->card)
+			card_begin(older->card);
+		reservoir_destroyed(older);
+		reservoir_put(older);
+	}
+	reservoir = get(pool, card);
 	if (reservoir)
 		reservoir_put(reservoir);
+	return reservoir;
 }
 
 static uint64_t charge_of(struct reservoir *reservoir)
@@ -209,12 +276,8 @@ void reservoir_destroyed(struct reservoir *reservoir)
 	bool last;
 
 	lock_take(&lock);
-	for (struct reservoir **link = &all; *link; link = &(*link)->next)
-		if (*link == reservoir) {
-			*link = reservoir->next;
-			reservoir->users--; /* the caller is one, so not the last */
-			break;
-		}
+	if (unlist(reservoir))
+		reservoir->users--; /* the caller is one, so not the last */
 	lock_give(&lock);
 	lock_take(&reservoir->lock);
 	reservoir->destroyed = true;
@@ -258,7 +321,7 @@ static struct reservoir *nth(const struct card *card, size_t i)
 
 bool reservoir_get_threshold(CUmemoryPool pool, cuuint64_t *threshold)
 {
-	struct reservoir *reservoir = reservoir_of_pool(pool, NULL);
+	struct reservoir *reservoir = reservoir_of_pool(pool);
 	bool ours = reservoir && reservoir->card;
 
 	if (ours)
@@ -270,7 +333,7 @@ bool reservoir_get_threshold(CUmemoryPool pool, cuuint64_t *threshold)
 
 bool reservoir_set_threshold(CUmemoryPool pool, cuuint64_t threshold)
 {
-	struct reservoir *reservoir = reservoir_of_pool(pool, NULL);
+	struct reservoir *reservoir = reservoir_of_pool(pool);
 	bool ours = reservoir && reservoir->card;
 
 	if (ours)
@@ -288,6 +351,9 @@ static void trim(struct reservoir *reservoir, uint64_t keep)
 	/* Trimming must not end a capture that the program is in. */
 	real_cuThreadExchangeStreamCaptureMode(&mode);
 	card_begin(reservoir->card);
+	/* Before, for who launches a graph again while the driver trims; after, for who
+	 * looked in between and had its memory taken again. */
+	__atomic_add_fetch(&reservoir->trims, 1, __ATOMIC_RELAXED);
 	if (reservoir->pool)
 		real_cuMemPoolTrimTo(reservoir->pool, keep);
 	else

@@ -19,7 +19,7 @@
 struct reservoir {
 	struct reservoir *next;
 	CUmemoryPool pool; /* NULL: the card's graphs */
-	struct card *card; /* NULL: not memory of a card, or another process's */
+	struct card *card; /* NULL: known not to be memory of a card, or another process's */
 	struct lock lock;
 	struct hold hold;
 	/* Answers of the driver are numbered as they are asked for, and one that was
@@ -35,15 +35,20 @@ struct reservoir {
 	bool counted; /* among those that are charged with something */
 };
 
-/* The pool's; made at first sight. NULL: no memory. The caller puts it back. */
-struct reservoir *reservoir_of_pool(CUmemoryPool pool, struct card *current);
+/* The pool's; a default one's is made at first sight. NULL: nothing is known of it, and
+ * nothing charged. The caller puts it back. */
+struct reservoir *reservoir_of_pool(CUmemoryPool pool);
+/* The same for a pool that is allocated from, which may be another library's: its card is
+ * the current one then. Errors are the driver's, where it knows no such pool. */
+CUresult reservoir_to_grow(CUmemoryPool pool, struct card *current, struct reservoir **reservoir);
 struct reservoir *reservoir_of_graphs(struct card *card);
 void reservoir_put(struct reservoir *reservoir);
 /* One more user, for an allocation of its that lives. */
 void reservoir_get(struct reservoir *reservoir);
 
-/* A pool was made, or imported (card NULL). */
-void reservoir_register(CUmemoryPool pool, struct card *card);
+/* A pool was made, or imported (card NULL). What had its handle before is gone. False: no
+ * memory. */
+bool reservoir_register(CUmemoryPool pool, struct card *card);
 
 /* Asks the driver, charges what it says, and gives the rest of taken (may be NULL)
  * back. Does the card_end of the caller's card_begin. True: it has grown by more than was
