@@ -32,7 +32,7 @@ func (s *served) measure(from *connection, a *attachment, settle uint64) (used, 
 	defer cancel()
 	for began := time.Now(); ; pause(ctx, time.Millisecond) {
 		c.mu.Lock()
-		before := c.states(a.pid)
+		before, committed := c.states(a.pid), c.committed(a.pid)
 		c.mu.Unlock()
 		reading, err := c.meter.read(ctx)
 		if err != nil {
@@ -51,6 +51,9 @@ func (s *served) measure(from *connection, a *attachment, settle uint64) (used, 
 			c.explain(a, used, min(settle, a.words().Reserve.Load()))
 		} else if time.Since(began) > quietLimit {
 			a.setImplicit(wire.Add(a.words().Implicit.Load(), min(settle, a.words().Reserve.Load())))
+			// What neither a running call nor an estimate can explain is held for
+			// certain: imported memory, say.
+			c.raise(a.pid, less(less(used, max(committed, c.committed(a.pid))), c.reserve(a.pid)))
 			still = true
 		}
 		if still {
@@ -131,6 +134,16 @@ func (c *hostedCard) implicit(pid int) uint64 {
 	sum := uint64(0)
 	for _, a := range c.of(pid) {
 		sum = wire.Add(sum, a.words().Implicit.Load())
+	}
+	return sum
+}
+
+// reserve is what a process estimates that its running calls take. The caller has
+// mu.
+func (c *hostedCard) reserve(pid int) uint64 {
+	sum := uint64(0)
+	for _, a := range c.of(pid) {
+		sum = wire.Add(sum, a.words().Reserve.Load())
 	}
 	return sum
 }

@@ -126,31 +126,38 @@ func (a *Arbiter) watchCard(ctx context.Context, c *hostedCard) {
 }
 
 // correct charges processes with what the card holds for them besides what they
-// asked for. It takes what was too much away only when it was so twice in a row.
+// asked for. It takes what was too much away only when it was so twice in a row,
+// and after all others were charged with what they may have taken over.
 func (c *hostedCard) correct(before map[int]seen, reading map[int]uint64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	final := true
+	for pid, was := range before {
+		if len(c.of(pid)) == 0 {
+			continue
+		}
+		still := quiet(was.states, c.states(pid))
+		unexplained := less(reading[pid], max(was.committed, c.committed(pid)))
+		if less(unexplained, c.reserve(pid)) <= c.implicit(pid) {
+			continue // what is reserved is charged already
+		}
+		if final = final && still; still {
+			c.raise(pid, less(unexplained, c.reserve(pid)))
+			c.of(pid)[0].above = 0
+		}
+	}
 	for pid, was := range before {
 		attachments := c.of(pid)
-		if len(attachments) == 0 || !quiet(was.states, c.states(pid)) {
+		if !final || len(attachments) == 0 || !quiet(was.states, c.states(pid)) {
 			continue
 		}
 		first := attachments[0]
-		reserve := uint64(0)
-		for _, a := range attachments {
-			reserve = wire.Add(reserve, a.words().Reserve.Load())
-		}
-		unexplained, charged := less(reading[pid], c.committed(pid)), c.implicit(pid)
-		switch {
-		case less(unexplained, reserve) > charged: // what is reserved is charged already
-			c.raise(pid, less(unexplained, reserve))
-		case unexplained < charged && reserve == 0:
-			if first.above++; first.above < 2 {
-				continue
-			}
+		if less(reading[pid], c.committed(pid)) >= c.implicit(pid) || c.reserve(pid) != 0 {
+			first.above = 0
+		} else if first.above++; first.above >= 2 {
 			c.explain(first, reading[pid], 0)
+			first.above = 0
 		}
-		first.above = 0
 	}
 }
 

@@ -7,6 +7,9 @@
 
 #define BUCKETS 256
 
+/* How long an import waits for the charge of a maker that left its memory to it. */
+#define HANDOVER_TRIES 25
+
 static struct named *handles[BUCKETS];
 static struct named *mappings[BUCKETS];
 static struct lock lock;
@@ -178,6 +181,19 @@ struct allocation *handle_remove(CUmemGenericAllocationHandle handle)
 	lock_give(&lock);
 	free(last);
 	return allocation;
+}
+
+CUresult import_admit(struct card *card, uint64_t implicit)
+{
+	hold_measure(NULL, card, false);
+	for (int i = 0; card_implicit(card) > implicit && card_stays_above(card); i++) {
+		/* A maker that lives and gave the memory up is charged until it is measured
+		 * again. To wait is safe: the memory is charged here already. */
+		if (i == HANDOVER_TRIES)
+			return CUDA_ERROR_OUT_OF_MEMORY;
+		hold_measure(NULL, card, false);
+	}
+	return CUDA_SUCCESS;
 }
 
 void mapping_add(struct named *mapping)

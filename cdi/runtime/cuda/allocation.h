@@ -33,6 +33,11 @@ bool handle_add(CUmemGenericAllocationHandle handle, struct allocation *allocati
 /* Takes one of the program's references away; NULL: the handle is not known. */
 struct allocation *handle_remove(CUmemGenericAllocationHandle handle);
 
+/* After memory was imported: CUDA_ERROR_OUT_OF_MEMORY where nobody else was charged for it
+ * any more and the card's shares have no room. The import is then to be undone. implicit is what the
+ * process held before, by card_implicit. */
+CUresult import_admit(struct card *card, uint64_t implicit);
+
 void mapping_add(struct named *mapping);
 /* All mappings in a range, which mappings cover one after the other. */
 struct named *mappings_remove(CUdeviceptr address, size_t size);

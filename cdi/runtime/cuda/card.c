@@ -209,6 +209,6 @@ bool card_look_again(struct card *card, uint64_t interval)
 	    now_ns() - __atomic_load_n(&card->measured_at, __ATOMIC_RELAXED) < interval)
 		return false;
 	before = card_implicit(card);
-	hold_measure(NULL, card, false);
+	hold_measure(NULL, card, true);
 	return card_implicit(card) < before;
 }

@@ -3,6 +3,7 @@
  * Memory that another interface, or another process of the container, made and is charged
  * for. To see it costs nothing; a share that takes no more work sees none.
  */
+#include "allocation.h"
 #include "context.h"
 #include "zz_generated_hooks.h"
 
@@ -28,9 +29,23 @@ static CUresult given_up(CUresult result)
 
 CUresult hook_cuImportExternalMemory(CUexternalMemory *extMem_out, const CUDA_EXTERNAL_MEMORY_HANDLE_DESC *memHandleDesc)
 {
-	CUresult result = permitted();
+	struct owner owner;
+	struct card *card;
+	uint64_t implicit;
+	CUresult result = context_current(&card, &owner);
 
-	return result == CUDA_SUCCESS ? real_cuImportExternalMemory(extMem_out, memHandleDesc) : result;
+	if (result == CUDA_SUCCESS)
+		result = card_refusal(card);
+	if (result != CUDA_SUCCESS)
+		return result;
+	implicit = card_implicit(card);
+	result = real_cuImportExternalMemory(extMem_out, memHandleDesc);
+	if (result != CUDA_SUCCESS)
+		return result;
+	result = import_admit(card, implicit);
+	if (result != CUDA_SUCCESS)
+		hook_cuDestroyExternalMemory(*extMem_out);
+	return result;
 }
 
 CUresult hook_cuExternalMemoryGetMappedBuffer(CUdeviceptr *devPtr, CUexternalMemory extMem,

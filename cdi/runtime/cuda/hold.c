@@ -219,9 +219,14 @@ static enum session_measured measure_shares(struct hold *hold, struct card *card
 
 enum session_measured hold_measure(struct hold *hold, struct card *card, bool everybody)
 {
+	enum session_measured lent, others;
+
+	/* While memory is in doubt, this process's charge may fall because another one took
+	 * the memory over: that one's has to rise first. */
+	everybody |= __atomic_load_n(&card->doubtful, __ATOMIC_RELAXED) != 0;
 	/* Who lent its room first, so that what was found is counted there. */
-	enum session_measured lent = measure_shares(hold, card, everybody, true);
-	enum session_measured others = measure_shares(hold, card, everybody, false);
+	lent = measure_shares(hold, card, everybody, true);
+	others = measure_shares(hold, card, everybody, false);
 
 	if (hold)
 		hold_drop(hold);

@@ -147,11 +147,28 @@ static void free_begin(struct freeing *freeing, uint64_t address)
 		card_begin(freeing->charge->hold.card);
 }
 
+/* Whether the driver has no such allocation: another thread has freed it. Any other answer
+ * than a clear no leaves the memory charged. */
+static bool gone(uint64_t address, CUresult result)
+{
+	CUdeviceptr base;
+	CUresult found;
+
+	if (result != CUDA_ERROR_INVALID_VALUE)
+		return false;
+	found = real_cuMemGetAddressRange_v2(&base, NULL, address);
+	return found == CUDA_ERROR_NOT_FOUND || found == CUDA_ERROR_INVALID_VALUE || (found == CUDA_SUCCESS && base != address);
+}
+
 static void free_end(struct freeing *freeing, uint64_t address, CUresult result)
 {
 	if (freeing->plain)
 		return;
 	if (freeing->charge && result == CUDA_SUCCESS) {
+		charge_end(freeing->charge);
+	} else if (freeing->charge && gone(address, result)) {
+		/* Who freed it found no charge: it is ended here, and measured to be sure. */
+		freeing->charge->measured = true;
 		charge_end(freeing->charge);
 	} else if (freeing->charge) {
 		card_end(freeing->charge->hold.card);
@@ -196,7 +213,8 @@ CUresult hook_cuIpcGetMemHandle(CUipcMemHandle *pHandle, CUdeviceptr dptr)
 	return result;
 }
 
-/* The memory is another process's, in the same container, and charged there. */
+/* The memory is another process's, in the same container, and charged there: unlike a
+ * descriptor, such a handle opens nothing after its maker ended. */
 CUresult hook_cuIpcOpenMemHandle(enum cuda_hook hook, CUdeviceptr *pdptr, CUipcMemHandle handle, unsigned int Flags)
 {
 	struct owner owner;

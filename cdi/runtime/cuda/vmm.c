@@ -46,26 +46,52 @@ CUresult hook_cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size, con
 	return result == CUDA_SUCCESS ? create(handle, size, prop, flags, card) : result;
 }
 
+/* Of all cards: which one imported memory is on is known only afterwards. */
+static void implicit_of_cards(uint64_t implicit[CARD_MAX])
+{
+	for (size_t i = 0; i < card_count(); i++)
+		implicit[i] = card_implicit(card_at(i));
+}
+
 CUresult hook_cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *handle, void *osHandle, CUmemAllocationHandleType shHandleType)
 {
 	CUresult result = cards_ready();
+	CUmemGenericAllocationHandle imported;
 	struct allocation *allocation;
+	uint64_t implicit[CARD_MAX];
 	CUmemAllocationProp prop;
+	struct card *card = NULL;
 
-	if (result == CUDA_SUCCESS)
-		result = real_cuMemImportFromShareableHandle(handle, osHandle, shHandleType);
 	if (result != CUDA_SUCCESS)
 		return result;
+	if (!handle)
+		return real_cuMemImportFromShareableHandle(handle, osHandle, shHandleType);
 	allocation = calloc(1, sizeof(*allocation));
 	if (!allocation)
-		return result;
-	allocation->references = 1;
-	if (real_cuMemGetAllocationPropertiesFromHandle(&prop, *handle) == CUDA_SUCCESS &&
-	    prop.location.type == CU_MEM_LOCATION_TYPE_DEVICE)
-		allocation->card = card_of(prop.location.id);
-	if (!handle_add(*handle, allocation))
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	implicit_of_cards(implicit);
+	result = real_cuMemImportFromShareableHandle(&imported, osHandle, shHandleType);
+	if (result != CUDA_SUCCESS) {
 		free(allocation);
-	return result;
+		return result;
+	}
+	allocation->references = 1;
+	if (real_cuMemGetAllocationPropertiesFromHandle(&prop, imported) == CUDA_SUCCESS &&
+	    prop.location.type == CU_MEM_LOCATION_TYPE_DEVICE)
+		card = card_of(prop.location.id);
+	allocation->card = card;
+	if (!handle_add(imported, allocation)) {
+		free(allocation);
+	} else if (card) {
+		/* Its maker may have ended, and a descriptor have kept the memory. */
+		result = import_admit(card, implicit[card - card_at(0)]);
+		if (result != CUDA_SUCCESS) {
+			hook_cuMemRelease(imported);
+			return result;
+		}
+	}
+	*handle = imported;
+	return CUDA_SUCCESS;
 }
 
 CUresult hook_cuMemExportToShareableHandle(void *shareableHandle, CUmemGenericAllocationHandle handle,
