@@ -1,0 +1,156 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * handover released|freed-twice
+ *
+ * Memory whose charge passes from one to another, or is given up twice. released: the
+ * maker lives, and looks again after another process has imported what it released.
+ * freed-twice: two threads free the same memory.
+ */
+#include <pthread.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+
+#include "client.h"
+#include "kinds.h"
+
+#define EXPORTED (300 * MIB)
+
+union control {
+	struct cmsghdr header;
+	char bytes[CMSG_SPACE(sizeof(int))];
+};
+
+static void send_fd(int socket, int fd)
+{
+	char byte = 1;
+	struct iovec data = { &byte, 1 };
+	union control control = { .header = { .cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS, .cmsg_len = CMSG_LEN(sizeof fd) } };
+	struct msghdr message = { .msg_iov = &data, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof control };
+
+	memcpy(CMSG_DATA(&control.header), &fd, sizeof fd);
+	HOLDS(sendmsg(socket, &message, 0) == 1);
+}
+
+static int receive_fd(int socket)
+{
+	char byte;
+	int fd;
+	struct iovec data = { &byte, 1 };
+	union control control;
+	struct msghdr message = { .msg_iov = &data, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof control };
+
+	HOLDS(recvmsg(socket, &message, 0) == 1);
+	memcpy(&fd, CMSG_DATA(&control.header), sizeof fd);
+	return fd;
+}
+
+static CUresult import(CUmemGenericAllocationHandle *handle, int fd)
+{
+	return cuMemImportFromShareableHandle(handle, (void *)(uintptr_t)fd, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
+}
+
+static _Noreturn void make(int socket)
+{
+	CUmemGenericAllocationHandle handle;
+	CUmemAllocationProp properties;
+	char byte;
+	int fd;
+
+	use_device(0);
+	properties = vmm_properties();
+	TRY(cuMemCreate(&handle, EXPORTED, &properties, 0));
+	TRY(cuMemExportToShareableHandle(&fd, handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0));
+	send_fd(socket, fd);
+	close(fd);
+	TRY(cuMemRelease(handle));
+	while (read(socket, &byte, 1) == 1) {
+		CUdeviceptr more;
+
+		usleep(12000);
+		TRY(cuCtxSynchronize());
+		WANT(CUDA_ERROR_OUT_OF_MEMORY, cuMemAlloc_v2(&more, EXPORTED));
+		HOLDS(write(socket, &byte, 1) == 1);
+	}
+	_exit(0);
+}
+
+static int maker(pid_t *pid)
+{
+	int pair[2];
+
+	HOLDS(!socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair));
+	*pid = fork();
+	HOLDS(*pid >= 0);
+	if (*pid == 0) {
+		close(pair[0]);
+		make(pair[1]);
+	}
+	close(pair[1]);
+	return pair[0];
+}
+
+static void released(void)
+{
+	CUmemGenericAllocationHandle handle;
+	char byte = 1;
+	pid_t pid;
+	int status, socket = maker(&pid), fd = receive_fd(socket);
+
+	usleep(100000);
+	use_device(0);
+	TRY(import(&handle, fd));
+	close(fd);
+	for (int i = 0; i < 10; i++) {
+		HOLDS(write(socket, &byte, 1) == 1);
+		HOLDS(read(socket, &byte, 1) == 1);
+	}
+	barrier("handed over");
+	close(socket);
+	HOLDS(waitpid(pid, &status, 0) == pid && status == 0);
+}
+
+static CUcontext context;
+static CUdeviceptr shared;
+static pthread_barrier_t both;
+
+static void *free_too(void *unused)
+{
+	(void)unused;
+	TRY(cuCtxSetCurrent(context));
+	for (;;) {
+		pthread_barrier_wait(&both);
+		if (!shared)
+			return NULL;
+		cuMemFree_v2(shared);
+		pthread_barrier_wait(&both);
+	}
+}
+
+static void freed_twice(void)
+{
+	pthread_t other;
+
+	context = use_device(0);
+	HOLDS(!pthread_barrier_init(&both, NULL, 2) && !pthread_create(&other, NULL, free_too, NULL));
+	for (int i = 0; i < 2000; i++) {
+		TRY(cuMemAlloc_v2(&shared, 4 * MIB));
+		pthread_barrier_wait(&both);
+		cuMemFree_v2(shared);
+		pthread_barrier_wait(&both);
+	}
+	shared = 0;
+	pthread_barrier_wait(&both);
+	HOLDS(!pthread_join(other, NULL));
+	barrier("freed");
+}
+
+int main(int argc, char **argv)
+{
+	if (argc == 2 && !strcmp(argv[1], "released"))
+		released();
+	else if (argc == 2 && !strcmp(argv[1], "freed-twice"))
+		freed_twice();
+	else
+		fail("usage: handover released|freed-twice");
+	return 0;
+}
