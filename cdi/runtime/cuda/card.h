@@ -27,6 +27,11 @@ struct card {
 	struct session_share *share[CARD_SHARES];
 	uint32_t primary_refs;     /* retained and not released */
 	uint32_t primary_starting; /* calls that are making the primary context */
+	uint32_t primary_retaining; /* calls that retain it without having taken room */
+	uint32_t primary_ending;   /* calls that release or reset it, and may end it */
+	uint32_t primary_counted;  /* it is one of contexts */
+	uint64_t primary_ends;     /* such calls that have returned */
+	CUcontext primary;         /* its handle, as last seen */
 	uint32_t contexts;         /* made, not destroyed */
 	uint64_t limit_default[CARD_LIMITS]; /* of contexts, by enum CUlimit: stack, printf, heap */
 

@@ -86,6 +86,11 @@ static bool failed(struct around *around, CUresult result)
 
 CUresult around_begin_context(struct around *around, CUcontext *made, CUdevice device)
 {
+	/* The driver refuses this, and knows best why. */
+	if (!made) {
+		*around = (struct around){ .idle = true };
+		return CUDA_SUCCESS;
+	}
 	if (!enter(around))
 		return CUDA_SUCCESS;
 	around->made = (void **)made;
@@ -134,13 +139,22 @@ static CUresult begin_primary(struct around *around, CUdevice device)
 	uint64_t deadline = now_ns() + SESSION_DEADLINE_NS;
 	struct card *card = card_of(device);
 	CUresult result;
+	uint64_t ends;
 
 	for (;;) {
-		if (card && is_active(card)) {
+		/* While another thread releases it, it may be made anew. */
+		if (card)
+			__atomic_add_fetch(&card->primary_retaining, 1, __ATOMIC_SEQ_CST);
+		ends = card ? __atomic_load_n(&card->primary_ends, __ATOMIC_ACQUIRE) : 0;
+		if (card && __atomic_load_n(&card->primary_ending, __ATOMIC_ACQUIRE) == 0 && is_active(card)) {
 			around->card = card;
 			around->number = 1; /* nothing is made */
+			around->estimate = ends;
+			around->taken.before = card_implicit(card);
 			return CUDA_SUCCESS;
 		}
+		if (card)
+			__atomic_sub_fetch(&card->primary_retaining, 1, __ATOMIC_SEQ_CST);
 		result = begin(around, device);
 		if (result != CUDA_ERROR_OUT_OF_MEMORY || __atomic_load_n(&card->primary_starting, __ATOMIC_ACQUIRE) == 0 ||
 		    now_ns() >= deadline)
@@ -158,6 +172,10 @@ CUresult around_begin_primary(struct around *around, CUcontext *made, CUdevice d
 {
 	CUresult result;
 
+	if (!made) {
+		*around = (struct around){ .idle = true };
+		return CUDA_SUCCESS;
+	}
 	if (!enter(around))
 		return CUDA_SUCCESS;
 	around->made = (void **)made;
@@ -165,21 +183,45 @@ CUresult around_begin_primary(struct around *around, CUcontext *made, CUdevice d
 	return result == CUDA_SUCCESS ? begin_primary(around, device) : leave_with(around, result);
 }
 
+/* No other thread released it in the meantime, so that it was not made for this one; nor
+ * for another that has yet to find out. */
+static bool stayed_active(const struct around *around)
+{
+	return __atomic_load_n(&around->card->primary_retaining, __ATOMIC_SEQ_CST) == 1 &&
+	       __atomic_load_n(&around->card->primary_ending, __ATOMIC_ACQUIRE) == 0 &&
+	       __atomic_load_n(&around->card->primary_ends, __ATOMIC_ACQUIRE) == around->estimate;
+}
+
+static void undo_primary(struct around *around)
+{
+	struct card *card = around->card;
+
+	__atomic_add_fetch(&card->primary_ending, 1, __ATOMIC_ACQ_REL);
+	__atomic_sub_fetch(&card->primary_refs, 1, __ATOMIC_ACQ_REL);
+	real_cuDevicePrimaryCtxRelease_v2(card->device);
+	*around->made = NULL;
+	if (!is_active(card) && __atomic_exchange_n(&card->primary_counted, 0, __ATOMIC_ACQ_REL) != 0)
+		context_count(card, -1);
+	hold_measure(NULL, card, false);
+	__atomic_add_fetch(&card->primary_ends, 1, __ATOMIC_ACQ_REL);
+	__atomic_sub_fetch(&card->primary_ending, 1, __ATOMIC_ACQ_REL);
+}
+
 static void primary_made(struct around *around, CUresult *result)
 {
 	struct card *card = around->card;
 
 	context_register(*(CUcontext *)around->made, card);
-	__atomic_add_fetch(&card->primary_refs, 1, __ATOMIC_RELAXED);
-	if (around->number != 0)
+	__atomic_store_n(&card->primary, *(CUcontext *)around->made, __ATOMIC_RELEASE);
+	__atomic_add_fetch(&card->primary_refs, 1, __ATOMIC_ACQ_REL);
+	if (around->number != 0 && stayed_active(around))
 		return;
+	/* Several may have made the same one. */
 	*result = judge(around);
-	if (*result != CUDA_SUCCESS) {
-		__atomic_sub_fetch(&card->primary_refs, 1, __ATOMIC_RELAXED);
-		real_cuDevicePrimaryCtxRelease_v2(card->device);
-		*around->made = NULL;
-		after_undo(around);
-	}
+	if (__atomic_exchange_n(&card->primary_counted, 1, __ATOMIC_ACQ_REL) != 0)
+		context_count(card, -1);
+	if (*result != CUDA_SUCCESS)
+		undo_primary(around);
 }
 
 bool around_end_primary(struct around *around, CUresult *result)
@@ -191,14 +233,18 @@ bool around_end_primary(struct around *around, CUresult *result)
 	} else if (around->number == 0 && failed(around, *result)) {
 		return true;
 	}
-	if (around->number == 0)
-		__atomic_sub_fetch(&around->card->primary_starting, 1, __ATOMIC_ACQ_REL);
+	__atomic_sub_fetch(around->number == 0 ? &around->card->primary_starting : &around->card->primary_retaining, 1, __ATOMIC_SEQ_CST);
 	guard_leave();
 	return false;
 }
 
 CUresult around_begin_green(struct around *around, CUgreenCtx *made, CUdevice device)
 {
+	/* The driver refuses this, and knows best why. */
+	if (!made) {
+		*around = (struct around){ .idle = true };
+		return CUDA_SUCCESS;
+	}
 	if (!enter(around))
 		return CUDA_SUCCESS;
 	around->made = (void **)made;

@@ -148,22 +148,55 @@ static bool is_active(const struct card *card)
 	return real_cuDevicePrimaryCtxGetState(card->device, &flags, &active) == CUDA_SUCCESS && active;
 }
 
-static CUresult begin_primary(struct around *around, CUdevice device, bool always)
+static CUresult begin_primary(struct around *around, CUdevice device, bool reset)
 {
 	struct card *card = cards_ready() == CUDA_SUCCESS ? card_of(device) : NULL;
+	bool others, last;
+	CUcontext context;
 
 	*around = (struct around){ .idle = true };
-	if (!card || !is_active(card))
+	if (!card)
 		return CUDA_SUCCESS;
-	around->card = card;
-	/* Only the last release ends the context. */
-	if (!always && __atomic_load_n(&card->primary_refs, __ATOMIC_RELAXED) > 1) {
-		around->idle = false;
-		return CUDA_SUCCESS;
+	/* Who retains at the same time does not trust what it sees of the context. */
+	others = __atomic_fetch_add(&card->primary_ending, 1, __ATOMIC_ACQ_REL) != 0;
+	last = reset || others || __atomic_load_n(&card->primary_refs, __ATOMIC_ACQUIRE) <= 1;
+	/* Only the last release ends the context. Of several at once any may be it. */
+	if (last && is_active(card)) {
+		context = __atomic_load_n(&card->primary, __ATOMIC_ACQUIRE);
+		begin(around, context ? context : primary_of(card), card);
 	}
-	begin(around, primary_of(card), card);
 	around->card = card;
+	around->idle = false;
 	return CUDA_SUCCESS;
+}
+
+/* The context ended after all, by a release that others were to outlive. */
+static void ended_late(struct card *card)
+{
+	struct ending ending = { .card = card };
+	CUcontext context = __atomic_load_n(&card->primary, __ATOMIC_ACQUIRE);
+
+	if (!context)
+		return;
+	ending.owner = context_retire(context, &ending.card);
+	card_begin(ending.card);
+	ended(&ending);
+}
+
+static void end_primary(struct around *around, bool gone)
+{
+	struct card *card = around->card;
+	/* Of several that see it gone one counts. */
+	bool counts = gone && __atomic_exchange_n(&card->primary_counted, 0, __ATOMIC_ACQ_REL) != 0;
+
+	if (counts)
+		context_count(card, -1);
+	if (around->handle)
+		end(around, gone);
+	else if (counts)
+		ended_late(card);
+	__atomic_add_fetch(&card->primary_ends, 1, __ATOMIC_ACQ_REL);
+	__atomic_sub_fetch(&card->primary_ending, 1, __ATOMIC_ACQ_REL);
 }
 
 CUresult around_begin_primary_release(struct around *around, CUdevice device)
@@ -173,18 +206,16 @@ CUresult around_begin_primary_release(struct around *around, CUdevice device)
 
 bool around_end_primary_release(struct around *around, CUresult *result)
 {
-	bool gone;
+	uint32_t *refs, known;
 
 	if (around->idle)
 		return false;
-	if (*result == CUDA_SUCCESS && around->card->primary_refs != 0)
-		__atomic_sub_fetch(&around->card->primary_refs, 1, __ATOMIC_RELAXED);
-	if (!around->handle)
-		return false;
-	gone = *result == CUDA_SUCCESS && !is_active(around->card);
-	if (gone)
-		context_count(around->card, -1);
-	end(around, gone);
+	refs = &around->card->primary_refs;
+	known = __atomic_load_n(refs, __ATOMIC_ACQUIRE);
+	while (*result == CUDA_SUCCESS && known != 0 &&
+	       !__atomic_compare_exchange_n(refs, &known, known - 1, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
+		;
+	end_primary(around, *result == CUDA_SUCCESS && !is_active(around->card));
 	return false;
 }
 
@@ -195,13 +226,21 @@ CUresult around_begin_primary_reset(struct around *around, CUdevice device)
 
 bool around_end_primary_reset(struct around *around, CUresult *result)
 {
+	struct card *card = around->card;
+	bool inactive;
+
 	if (around->idle)
 		return false;
-	/* What was allocated is gone in any case. */
-	if (*result == CUDA_SUCCESS && !is_active(around->card)) {
-		__atomic_store_n(&around->card->primary_refs, 0, __ATOMIC_RELAXED);
-		context_count(around->card, -1);
+	inactive = *result == CUDA_SUCCESS && !is_active(card);
+	if (inactive) {
+		__atomic_store_n(&card->primary_refs, 0, __ATOMIC_RELEASE);
+		if (__atomic_exchange_n(&card->primary_counted, 0, __ATOMIC_ACQ_REL) != 0)
+			context_count(card, -1);
 	}
-	end(around, *result == CUDA_SUCCESS);
+	/* What was allocated is gone in any case. */
+	if (around->handle)
+		end(around, *result == CUDA_SUCCESS);
+	__atomic_add_fetch(&card->primary_ends, 1, __ATOMIC_ACQ_REL);
+	__atomic_sub_fetch(&card->primary_ending, 1, __ATOMIC_ACQ_REL);
 	return false;
 }
