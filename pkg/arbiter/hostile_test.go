@@ -148,7 +148,7 @@ func sendNothingBut(t *testing.T, c *net.UnixConn, oob []byte) {
 	require.NoError(t, err)
 	message := unix.Msghdr{Control: &oob[0], Controllen: uint64(len(oob))}
 	require.NoError(t, raw.Control(func(fd uintptr) {
-		_, _, errno := unix.Syscall(unix.SYS_SENDMSG, fd, uintptr(unsafe.Pointer(&message)), unix.MSG_NOSIGNAL) //nolint:gosec // as the call wants it
+		_, _, errno := unix.Syscall(unix.SYS_SENDMSG, fd, uintptr(unsafe.Pointer(&message)), unix.MSG_NOSIGNAL)
 		require.Zero(t, errno)
 	}))
 }
