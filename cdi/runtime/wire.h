@@ -37,9 +37,33 @@ enum {
 	TRANCHE_GRANT_WITHHELD = 1u << 1, /* the watchdog stopped this share: no allocation, no launch */
 };
 
+/* Low bits of tranche_grant.lease: what the share's processes may launch. */
+enum tranche_lease {
+	TRANCHE_LEASE_CLOSED = 0, /* nothing: wait until the word changes */
+	/* Anything, as long as what is in flight is expected to take at most
+	 * tranche_grant.window. */
+	TRANCHE_LEASE_OPEN = 1,
+	/* Anything, and nobody has to know: nobody else uses the card. */
+	TRANCHE_LEASE_FREE = 2,
+	TRANCHE_LEASE_STATE = 3, /* mask */
+
+	/* With OPEN: somebody waits for the card. Who has nothing in flight and launches
+	 * nothing for TRANCHE_LEASE_IDLE_NS says so (tranche_demand.wants). */
+	TRANCHE_LEASE_CONTENDED = 1 << 2,
+	/* With OPEN: the card is lent to others until this share wants it. A launch
+	 * need not wait, but says that it is made (wants, and the bell). */
+	TRANCHE_LEASE_TELL = 1 << 3,
+	TRANCHE_LEASE_COUNT = 1 << 4, /* the bits from here on count changes of the word; they wrap */
+};
+
+#define TRANCHE_LEASE_IDLE_NS 300000u
+/* tranche_grant.beat is never older while the share wants the card. */
+#define TRANCHE_BEAT_NS 250000000u
+/* Who waits for the card and finds the beat this old has no arbiter. */
+#define TRANCHE_BEAT_LOST_NS 1000000000u
+
 /* One a share. Only the arbiter can write it: clients get it by a sealed memfd
- * and map it read-only. Two cache lines, the rest of the page is reserved for
- * compute leases and zero. */
+ * and map it read-only. The rest of the page is reserved and zero. */
 struct tranche_grant {
 	uint64_t magic;
 	uint32_t version;
@@ -53,6 +77,18 @@ struct tranche_grant {
 	uint32_t reserved0;
 	uint8_t reserved1[24];
 	char card_uuid[64]; /* "GPU-...", terminated */
+
+	/* Compute. Times are nanoseconds of CLOCK_MONOTONIC. */
+	uint32_t lease; /* enum tranche_lease; a futex, woken at each change */
+	uint32_t reserved2;
+	uint64_t beat;   /* when the arbiter last saw to the card */
+	uint64_t window; /* of work that one process may have in flight */
+	/* Without an arbiter: the share may launch while now % alone_period is in
+	 * [alone_start, alone_start + alone_length). No two shares of a card at once;
+	 * alone_period 0: not at all. */
+	uint64_t alone_period;
+	uint64_t alone_start;
+	uint64_t alone_length;
 };
 
 /* One a process and share. The charge of a share is the sum of pending,
@@ -69,7 +105,9 @@ struct tranche_slot {
 	int32_t host_pid;   /* in the arbiter's PID namespace */
 	int32_t ns_pid;     /* as the process sees itself */
 	uint64_t attached;  /* identity of the attachment: tranche_welcome.nonce; 0: the slot is free */
-	uint64_t reserved;
+	/* What of committed was exported, so that the card may hold it when the process has
+	 * ended: for as long as there is a descriptor of it. */
+	uint64_t exported;
 };
 
 /* One a share, writable by all of its processes. */
@@ -81,17 +119,35 @@ struct tranche_ledger {
 	 * counts. For a process that goes on with the grant of an arbiter that is no
 	 * more (it was stopped, say) and would miss who came since. */
 	uint32_t slots_used;
-	uint8_t reserved[TRANCHE_PAGE_SIZE - 20];
+	/* A futex that the arbiter waits on: whoever has changed his demand page adds one,
+	 * and wakes it. */
+	uint32_t bell;
+	uint8_t reserved[TRANCHE_PAGE_SIZE - 24];
 	struct tranche_slot slot[TRANCHE_MAX_SLOTS];
 };
 
-/* One an attachment, writable by its process: hints for compute, nothing else
- * yet. */
+/* One an attachment, writable by its process: what it wants of the card's compute,
+ * and what it knows of the work that it has given it. Hints: the arbiter decides
+ * by them, and takes none for true that costs somebody else. The rest of the page is
+ * reserved and zero. */
 struct tranche_demand {
 	uint64_t magic;
 	uint32_t version;
 	uint32_t reserved0;
-	uint8_t reserved[TRANCHE_PAGE_SIZE - 16];
+	/* 1: launches wait, or something is in flight, or was launched less than
+	 * TRANCHE_LEASE_IDLE_NS ago. Set by the process, and taken back by it under a
+	 * contended or closed lease only: the bell is rung at each change. */
+	uint32_t wants;
+	/* The lease word, closed, under which nothing of the process is in flight any more;
+	 * the bell is rung. Nothing is in flight of a process that has said nothing since
+	 * wants was taken back. */
+	uint32_t drained;
+	uint32_t waiting; /* threads that wait for the lease */
+	uint32_t reserved1;
+	uint64_t ends; /* when what is in flight is expected to end; 0: nothing is */
+	/* Sums since the process attached, ns. */
+	uint64_t used;   /* work by the card, as timed by the process */
+	uint64_t waited; /* launches held back: time with at least one thread waiting */
 };
 
 /* ---- protocol: SOCK_SEQPACKET, one struct a message ----------------------- */

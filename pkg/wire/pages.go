@@ -5,6 +5,7 @@ package wire
 import (
 	"fmt"
 	"sync/atomic"
+	"time"
 	"unsafe"
 )
 
@@ -57,7 +58,48 @@ type Grant struct {
 	_         [24]byte
 	// CardUUID is terminated by a zero.
 	CardUUID [64]byte
+	// Lease is a futex: LeaseState, LeaseContended, LeaseTell, and a count of
+	// its changes from LeaseCount on.
+	Lease atomic.Uint32
+	_     uint32
+	// Beat is when the arbiter last saw to the card, nanoseconds of
+	// CLOCK_MONOTONIC as all times here.
+	Beat atomic.Uint64
+	// Window of work that one process may have in flight, nanoseconds.
+	Window atomic.Uint64
+	// AlonePeriod, AloneStart and AloneLength say when the share may launch while
+	// there is no arbiter.
+	AlonePeriod, AloneStart, AloneLength atomic.Uint64
 }
+
+// Bits of Grant.Lease.
+const (
+	// LeaseClosed: launches wait.
+	LeaseClosed uint32 = 0
+	// LeaseOpen: launches pass, with at most Window in flight.
+	LeaseOpen uint32 = 1
+	// LeaseFree: launches pass, nobody else uses the card.
+	LeaseFree uint32 = 2
+	// LeaseState is the mask of the three.
+	LeaseState uint32 = 3
+	// LeaseContended: somebody else waits, give back what is not used.
+	LeaseContended uint32 = 1 << 2
+	// LeaseTell: the card is lent to others; a launch passes and rings the bell.
+	LeaseTell uint32 = 1 << 3
+	// LeaseCount is the lowest bit of the count of changes.
+	LeaseCount uint32 = 1 << 4
+)
+
+const (
+	// LeaseIdle is how long a process has nothing in flight before it gives a
+	// contended lease back.
+	LeaseIdle = 300 * time.Microsecond
+	// BeatEvery is the greatest age of Grant.Beat while the share wants the card.
+	BeatEvery = 250 * time.Millisecond
+	// BeatLost is the age at which who waits for the card knows that there is no
+	// arbiter.
+	BeatLost = time.Second
+)
 
 // Slot is what one process holds of a share. All amounts are bytes.
 type Slot struct {
@@ -72,7 +114,8 @@ type Slot struct {
 	NSPID    atomic.Int32
 	// Attached is the nonce of the attachment, zero where the slot is free.
 	Attached atomic.Uint64
-	reserved atomic.Uint64
+	// Exported is what of Committed the card may hold when the process has ended.
+	Exported atomic.Uint64
 }
 
 // Clear frees the slot. Attached goes last: a slot that is free is zero.
@@ -85,7 +128,7 @@ func (s *Slot) Clear() {
 	s.Changes.Store(0)
 	s.HostPID.Store(0)
 	s.NSPID.Store(0)
-	s.reserved.Store(0)
+	s.Exported.Store(0)
 	s.Attached.Store(0)
 }
 
@@ -96,8 +139,10 @@ type Ledger struct {
 	Slots   uint32
 	// SlotsUsed is as the grant's; the greater of the two counts.
 	SlotsUsed atomic.Uint32
-	_         [PageSize - 20]byte
-	Slot      [MaxSlots]Slot
+	// Bell is a futex that whoever changed a demand page adds to and wakes.
+	Bell atomic.Uint32
+	_    [PageSize - 24]byte
+	Slot [MaxSlots]Slot
 }
 
 // Charge is what the slots below used hold together, in bytes; NoLimit where
@@ -122,19 +167,31 @@ func Add(a, b uint64) uint64 {
 	return a + b
 }
 
-// Demand is what one attachment would like to have; nothing yet.
+// Demand is what one attachment wants of the card's compute, and what it knows
+// of the work that it has given it. Its process writes it: all are hints.
 type Demand struct {
 	Magic   uint64
 	Version uint32
 	_       uint32
-	_       [PageSize - 16]byte
+	// Wants is 1 while launches wait, or work is or was just in flight.
+	Wants atomic.Uint32
+	// Drained is the closed lease word under which nothing is in flight any more.
+	Drained atomic.Uint32
+	// Waiting threads.
+	Waiting atomic.Uint32
+	_       uint32
+	// Ends is when what is in flight is expected to end, 0 where nothing is.
+	Ends atomic.Uint64
+	// Used and Waited are sums of nanoseconds since the process attached: work by the card,
+	// and time with at least one thread waiting.
+	Used, Waited atomic.Uint64
 }
 
 // Sizes of the memory that pages are in.
 const (
 	GrantSize  = PageSize
 	LedgerSize = int(unsafe.Sizeof(Ledger{}))
-	DemandSize = int(unsafe.Sizeof(Demand{}))
+	DemandSize = PageSize
 )
 
 // Page is the type of a page.
