@@ -142,8 +142,9 @@ type Share struct {
 }
 
 // Share makes a share as tranche-node does: complete, by a rename. Zero MiB is the
-// whole card.
-func (r *Rig) Share(on *simcard.Card, mib uint64) (Share, error) {
+// whole card; otherwise it is a best-effort share of 10 %, unless changes say
+// something else.
+func (r *Rig) Share(on *simcard.Card, mib uint64, changes ...func(*share.Share)) (Share, error) {
 	config := on.Config()
 	of := card.Card{
 		UUID: config.UUID, Index: config.Index, Minor: config.Minor, Vendor: card.VendorNVIDIA, ProductName: config.Name,
@@ -159,6 +160,9 @@ func (r *Rig) Share(on *simcard.Card, mib uint64) (Share, error) {
 	}
 	if mib == 0 {
 		s.Whole, s.Limits = true, share.Limits{Cores: card.WholeCompute, Memory: of.Memory}
+	}
+	for _, change := range changes {
+		change(&s)
 	}
 	out := Share{Key: s.Key(), Card: on, Limit: uint64(s.Limits.Memory) * MiB, Dir: filepath.Join(r.sharesDir(), string(s.Key()))}
 	return out, r.writeShare(out, s, of)
@@ -182,6 +186,8 @@ type BoxOptions struct {
 	Bare bool
 	// Driver is a directory with another libcuda-real.so.1 than the simulated one.
 	Driver string
+	// Library is the file of another libcuda in the place of the sharing runtime.
+	Library string
 	// Cards that the box has besides those of its shares.
 	Cards []*simcard.Card
 	// HostPIDs leaves out the PID namespace.
@@ -192,10 +198,11 @@ type BoxOptions struct {
 func (r *Rig) Box(options BoxOptions, shares ...Share) (*sandbox.Box, error) {
 	simulated := filepath.Join(r.native, "sim")
 	driver := cmp.Or(options.Driver, simulated)
-	library, err := r.library(filepath.Join(r.native, "runtime", "libcuda.so.1"), filepath.Join(r.native, "runtime", "libnvidia-ml.so.1"))
-	if options.Bare {
-		library, err = r.library(filepath.Join(driver, "libcuda-real.so.1"), filepath.Join(simulated, "libnvidia-ml-real.so.1"))
+	cuda, nvml := filepath.Join(r.native, "runtime", "libcuda.so.1"), filepath.Join(r.native, "runtime", "libnvidia-ml.so.1")
+	if options.Bare || options.Library != "" {
+		cuda, nvml = cmp.Or(options.Library, filepath.Join(driver, "libcuda-real.so.1")), filepath.Join(simulated, "libnvidia-ml-real.so.1")
 	}
+	library, err := r.library(cuda, nvml)
 	if err != nil {
 		return nil, err
 	}
