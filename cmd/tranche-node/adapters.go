@@ -27,19 +27,25 @@ func (c claimReader) GetClaim(ctx context.Context, name types.NamespacedName) (*
 	return c.client.ResourceV1().ResourceClaims(name.Namespace).Get(ctx, name.Name, metav1.GetOptions{})
 }
 
-// damageReport tells the administrator of damaged records.
-type damageReport struct {
+// reports tells people what they should look at.
+type reports struct {
 	events   driver.Events
 	recorder interface{ Quarantined() }
 }
 
 // RecordDamaged implements prepare.Reporter.
-func (r damageReport) RecordDamaged(ctx context.Context, claimUID, path string, err error) {
+func (r reports) RecordDamaged(ctx context.Context, claimUID, path string, err error) {
 	klog.FromContext(ctx).Error(err, "A record is damaged and was set aside", "claimUID", claimUID, "path", path)
 	r.recorder.Quarantined()
 	r.events.Node("RecordDamaged", fmt.Sprintf(
 		"the record of claim %s cannot be read and was moved to %s: %v. It is made again from the claim as long as a pod uses it; "+
 			"its containers go on running, and other claims are not affected. Look at the file, then delete it", claimUID, path, err))
+}
+
+// CeilingRefused implements prepare.Reporter.
+func (r reports) CeilingRefused(ctx context.Context, claim share.Claim, err error) {
+	klog.FromContext(ctx).Info("A claim wants a burst ceiling that it cannot have", "claim", claim, "reason", err.Error())
+	r.events.Claim(claim, "BurstCeilingRefused", err.Error()+": the shares keep the ceiling that they have")
 }
 
 // heldShares tells the metrics what prepared claims hold.

@@ -32,7 +32,7 @@ func (t *told) Quarantined()                      { t.quarantined++ }
 func TestDamageIsToldAndCounted(t *testing.T) {
 	t.Parallel()
 	var heard told
-	damageReport{&heard, &heard}.RecordDamaged(t.Context(), "uid-1", "/state/damaged/uid-1.json", errors.New("empty"))
+	reports{&heard, &heard}.RecordDamaged(t.Context(), "uid-1", "/state/damaged/uid-1.json", errors.New("empty"))
 	require.Equal(t, []string{"RecordDamaged the record of claim uid-1 cannot be read and was moved to /state/damaged/uid-1.json: empty. " +
 		"It is made again from the claim as long as a pod uses it; its containers go on running, and other claims are not affected. Look at the file, then delete it"}, heard.text)
 	require.Equal(t, 1, heard.quarantined)

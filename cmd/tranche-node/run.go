@@ -73,10 +73,10 @@ func run(ctx context.Context, o *options, config *v1alpha1.NodeConfig, c clients
 	recorder := metrics.New(build(), *config.SlotsPerCard, heldShares{s.records})
 	installed := openLibraries(ctx, config)
 	preparer := prepare.New(prepare.Config{
-		Node:  claims.Node{Driver: driver.Name, Pool: config.NodeName, DefaultPolicy: config.DefaultPolicy, Card: inventory.Card},
+		Node:  claims.Node{Driver: driver.Name, Pool: config.NodeName, DefaultPolicy: claims.Always(config.DefaultPolicy), Card: inventory.Card},
 		Slots: *config.SlotsPerCard, BootID: strings.TrimSpace(string(bootID)),
 		Records: s.records, Locks: s.locks, Specs: s.specs, Dirs: s.dirs, Driver: cards.files,
-		Report: damageReport{events, recorder}, Libraries: installed, Arbiter: probe.Arbiter{Patience: config.ArbiterTimeout.Duration},
+		Report: reports{events, recorder}, Libraries: installed, Arbiter: probe.Arbiter{Patience: config.ArbiterTimeout.Duration},
 	})
 	kubelet := podresources.New(podresources.SocketIn(config.KubeletRoot))
 	node, err := driver.New(driver.Config{

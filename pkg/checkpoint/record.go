@@ -9,7 +9,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 
+	"github.com/tranche-dra/tranche/pkg/card"
 	"github.com/tranche-dra/tranche/pkg/share"
 )
 
@@ -54,6 +56,24 @@ type Record struct {
 	// Runtime is the digest of the sharing runtime that the claim's containers
 	// mount; empty where they mount none. Upgrades never change it.
 	Runtime string `json:"runtime,omitempty"`
+	// BurstCeiling is what the claim's owner has put in the place of the ceilings
+	// of Shares since, in percent of a card; 0 where nobody has.
+	BurstCeiling card.Percent `json:"burstCeiling,omitempty"`
+}
+
+// InForce are the claim's shares as their containers have them at present: Shares,
+// with the ceiling that was set since where they take one.
+func (r Record) InForce() []share.Share {
+	if r.BurstCeiling == 0 {
+		return r.Shares
+	}
+	shares := slices.Clone(r.Shares)
+	for i := range shares {
+		if shares[i].Policy.Bursts() {
+			shares[i].BurstCeiling = r.BurstCeiling
+		}
+	}
+	return shares
 }
 
 // envelope is the file. The checksum is over the version and the compact form

@@ -28,10 +28,16 @@ type Node struct {
 	Driver string
 	// Pool is the name of this node's pool.
 	Pool string
-	// DefaultPolicy for claims that name none.
-	DefaultPolicy share.Policy
+	// DefaultPolicy gives the policy of a share whose configuration names none. An
+	// error says that it cannot be told yet, and wraps ErrDefaultUnknown.
+	DefaultPolicy func(id share.ID) (share.Policy, error)
 	// Card finds a card by its published name.
 	Card func(device string) (card.Card, bool)
+}
+
+// Always is a default policy that holds for every share.
+func Always(p share.Policy) func(share.ID) (share.Policy, error) {
+	return func(share.ID) (share.Policy, error) { return p, nil }
 }
 
 // Error says why one result of a claim cannot become a share.
@@ -49,7 +55,7 @@ func (e *Error) Unwrap() error { return e.Err }
 
 // Is makes every Error that no waiting can mend an ErrImpossible.
 func (e *Error) Is(target error) bool {
-	return target == ErrImpossible && !errors.Is(e.Err, ErrNoSuchCard)
+	return target == ErrImpossible && !errors.Is(e.Err, ErrNoSuchCard) && !errors.Is(e.Err, ErrDefaultUnknown)
 }
 
 // ErrImpossible: the claim asks for what this node can never give.
@@ -58,6 +64,10 @@ var ErrImpossible = errors.New("the claim asks for what cannot be")
 // ErrNoSuchCard: the claim holds a card that this node does not have at
 // present. It may come back, so preparing is worth another try.
 var ErrNoSuchCard = errors.New("this node has no such card at present: bring it back, or delete the pod and its claim to have it placed elsewhere")
+
+// ErrDefaultUnknown: the claim leaves its policy to the node, whose default is
+// not known at present. Preparing is worth another try.
+var ErrDefaultUnknown = errors.New("the claim names no policy, and the node's default is not known yet")
 
 // Of names a claim.
 func Of(claim *resourceapi.ResourceClaim) share.Claim {
@@ -219,12 +229,19 @@ func origin(source resourceapi.AllocationConfigSource) string {
 
 // applyConfig puts policy, class and ceiling onto the share. A share that holds
 // offline compute is an offline share where nobody said otherwise.
-func applyConfig(s *share.Share, config *v1alpha1.ShareConfig, defaultPolicy share.Policy) error {
+func applyConfig(s *share.Share, config *v1alpha1.ShareConfig, defaultPolicy func(share.ID) (share.Policy, error)) error {
 	if config.Class == nil && s.Limits.OfflineCores > 0 {
 		offline := share.Offline
 		config.Class = &offline
 	}
-	v1alpha1.SetDefaults(config, defaultPolicy)
+	var policy share.Policy
+	if config.Policy == nil {
+		var err error
+		if policy, err = defaultPolicy(s.ID); err != nil {
+			return err
+		}
+	}
+	v1alpha1.SetDefaults(config, policy)
 	if errs := config.ValidateMerged(s.Limits, nil); len(errs) > 0 {
 		return fmt.Errorf("configuration after merging class and claim: %w", errs.ToAggregate())
 	}

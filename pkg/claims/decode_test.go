@@ -33,7 +33,7 @@ func node() claims.Node {
 		amd:    {UUID: "amd-1", Vendor: card.VendorAMD, Memory: 192 << 10, WholeOnly: true},
 	}
 	return claims.Node{
-		Driver: "gpu.tranche.dev", Pool: "node1", DefaultPolicy: share.GuaranteedBurst,
+		Driver: "gpu.tranche.dev", Pool: "node1", DefaultPolicy: claims.Always(share.GuaranteedBurst),
 		Card: func(device string) (card.Card, bool) { c, ok := cards[device]; return c, ok },
 	}
 }
@@ -248,7 +248,7 @@ func TestTheNodesPolicyIsOnlyADefault(t *testing.T) {
 	t.Parallel()
 	for _, policy := range share.Policies() {
 		n := node()
-		n.DefaultPolicy = policy
+		n.DefaultPolicy = claims.Always(policy)
 		got, err := claims.Decode(load(t, "one-share"), n)
 		require.NoError(t, err)
 		require.Equal(t, policy, got[0].Policy)
@@ -256,6 +256,21 @@ func TestTheNodesPolicyIsOnlyADefault(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, share.Fixed, got[0].Policy)
 	}
+}
+
+// A node that does not know its own default yet may know it soon: only claims that
+// leave their policy to it have to wait.
+func TestADefaultThatIsNotKnownYetIsNoFaultOfTheClaim(t *testing.T) {
+	t.Parallel()
+	n := node()
+	n.DefaultPolicy = func(share.ID) (share.Policy, error) { return "", claims.ErrDefaultUnknown }
+	_, err := claims.Decode(load(t, "one-share"), n)
+	require.ErrorIs(t, err, claims.ErrDefaultUnknown)
+	require.NotErrorIs(t, err, claims.ErrImpossible)
+	require.ErrorContains(t, err, "the claim names no policy, and the node's default is not known yet")
+	got, err := claims.Decode(load(t, "count-two"), n)
+	require.NoError(t, err)
+	require.Equal(t, share.Fixed, got[0].Policy)
 }
 
 // Without DRAConsumableCapacity done right, count 2 was the same card twice.

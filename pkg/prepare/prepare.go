@@ -24,6 +24,9 @@ import (
 type Reporter interface {
 	// RecordDamaged: a record was set aside at path.
 	RecordDamaged(ctx context.Context, claimUID, path string, err error)
+	// CeilingRefused: the owner of a claim wants a ceiling that its shares cannot
+	// have, and they keep what they have.
+	CeilingRefused(ctx context.Context, claim share.Claim, err error)
 }
 
 // Libraries are the versions of the sharing runtime on this node.
@@ -84,7 +87,7 @@ type Prepared struct {
 // remedy where the claim asks for what cannot be; IsTransient tells whether
 // trying again soon makes sense.
 func (p *Preparer) Prepare(ctx context.Context, claim *resourceapi.ResourceClaim) ([]Prepared, error) {
-	shares, err := claims.Decode(claim, p.Node)
+	shares, err := claims.Decode(claim, p.decoding(string(claim.UID)))
 	if err != nil {
 		return nil, classify(err)
 	}
@@ -96,7 +99,7 @@ func (p *Preparer) Prepare(ctx context.Context, claim *resourceapi.ResourceClaim
 		return nil, classify(fmt.Errorf("prepare claim %s: %w", claims.Of(claim), err))
 	}
 	defer unlock()
-	record, err := p.hold(ctx, claims.Of(claim), shares)
+	record, err := p.hold(ctx, claims.Of(claim), shares, wishOf(claim.Labels))
 	if err != nil {
 		return nil, classify(err)
 	}
@@ -110,9 +113,28 @@ func (p *Preparer) Prepare(ctx context.Context, claim *resourceapi.ResourceClaim
 	return prepared, nil
 }
 
-// hold makes sure that a record holds the room of exactly these shares. What
-// the claim held before under another allocation or another boot is let go.
-func (p *Preparer) hold(ctx context.Context, claim share.Claim, shares []share.Share) (checkpoint.Record, error) {
+// decoding says how the claim is decoded: a share that is prepared keeps the policy
+// that the node gave it, whatever the node's default is by now.
+func (p *Preparer) decoding(uid string) claims.Node {
+	node := p.Node
+	node.DefaultPolicy = func(id share.ID) (share.Policy, error) {
+		record, found, err := p.Records.Read(uid)
+		if err == nil && found && record.Phase == checkpoint.Prepared {
+			for _, s := range record.Shares {
+				if s.ID == id {
+					return s.Policy, nil
+				}
+			}
+		}
+		return p.Node.DefaultPolicy(id)
+	}
+	return node
+}
+
+// hold makes sure that a record holds the room of exactly these shares, and the
+// ceiling that is wished for. What the claim held before under another allocation
+// or another boot is let go.
+func (p *Preparer) hold(ctx context.Context, claim share.Claim, shares []share.Share, w wish) (checkpoint.Record, error) {
 	record, found, err := p.Records.Read(claim.UID)
 	switch {
 	case errors.Is(err, checkpoint.ErrDamaged):
@@ -126,9 +148,11 @@ func (p *Preparer) hold(ctx context.Context, claim share.Claim, shares []share.S
 			return record, err
 		}
 	case found && record.BootID == p.BootID && slices.Equal(record.Shares, shares):
+		record.BurstCeiling = p.ceiling(ctx, record, w)
 		return record, nil
 	}
 	record = checkpoint.Record{Claim: claim, Phase: checkpoint.Preparing, BootID: p.BootID, Shares: shares}
+	record.BurstCeiling = p.ceiling(ctx, record, w)
 	staged, err := p.Records.Stage(record)
 	if err != nil {
 		return record, err
@@ -154,7 +178,7 @@ func (p *Preparer) finish(ctx context.Context, record checkpoint.Record, await b
 	}
 	devices := make([]cdi.Device, 0, len(record.Shares))
 	cards := make([]card.Card, 0, len(record.Shares))
-	for _, s := range record.Shares {
+	for _, s := range record.InForce() {
 		device, wrote, err := p.device(ctx, s)
 		changed = changed || wrote
 		if err != nil {
@@ -223,15 +247,8 @@ func (p *Preparer) await(ctx context.Context, devices []cdi.Device) error {
 
 // device writes the directory of a share and says what its containers get.
 func (p *Preparer) device(ctx context.Context, s share.Share) (device cdi.Device, wrote bool, err error) {
-	c, ok := p.Node.Card(s.Device)
-	if !ok {
-		return device, false, &claims.Error{Claim: s.Claim, Request: s.Request, Device: s.Device, Err: claims.ErrNoSuchCard}
-	}
-	data, err := cdi.ShareFile(s, c)
+	c, wrote, err := p.writeDir(s)
 	if err != nil {
-		return device, false, err
-	}
-	if wrote, err = p.Dirs.Write(s.Key(), data); err != nil {
 		return device, wrote, err
 	}
 	edits, err := p.Driver.Device(ctx, c)
@@ -239,6 +256,20 @@ func (p *Preparer) device(ctx context.Context, s share.Share) (device cdi.Device
 		return device, wrote, fmt.Errorf("find files of card %s: %w", c.UUID, err)
 	}
 	return cdi.Device{Share: s, Card: c, HostDir: p.Dirs.Path(s.Key()), Edits: edits}, wrote, nil
+}
+
+// writeDir writes the directory of a share, and returns its card.
+func (p *Preparer) writeDir(s share.Share) (c card.Card, wrote bool, err error) {
+	c, ok := p.Node.Card(s.Device)
+	if !ok {
+		return c, false, &claims.Error{Claim: s.Claim, Request: s.Request, Device: s.Device, Err: claims.ErrNoSuchCard}
+	}
+	data, err := cdi.ShareFile(s, c)
+	if err != nil {
+		return c, false, err
+	}
+	wrote, err = p.Dirs.Write(s.Key(), data)
+	return c, wrote, err
 }
 
 func (p *Preparer) setAside(ctx context.Context, uid string, damage error) error {

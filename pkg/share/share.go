@@ -27,6 +27,10 @@ const (
 // Policies in the order in which messages list them.
 func Policies() []Policy { return []Policy{BestEffort, Fixed, GuaranteedBurst, NativeBurst} }
 
+// Bursts tells whether a share of that policy may use compute past its own part,
+// which a ceiling then bounds.
+func (p Policy) Bursts() bool { return p == GuaranteedBurst || p == NativeBurst }
+
 // Class is a share's priority on its card.
 type Class string
 

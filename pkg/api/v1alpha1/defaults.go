@@ -43,7 +43,7 @@ func SetDefaults(c *ShareConfig, nodeDefault share.Policy) {
 		class := share.NoClass
 		c.Class = &class
 	}
-	if !isOneOf(*c.Policy, takesBurst()) {
+	if !c.Policy.Bursts() {
 		return
 	}
 	if c.Burst == nil {

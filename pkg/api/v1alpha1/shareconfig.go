@@ -3,6 +3,8 @@
 package v1alpha1
 
 import (
+	"slices"
+
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/tranche-dra/tranche/pkg/card"
@@ -73,7 +75,7 @@ func Merge(configs ...*ShareConfig) *ShareConfig {
 
 // takesBurst lists the policies under which a share may go past its part.
 func takesBurst() []share.Policy {
-	return []share.Policy{share.GuaranteedBurst, share.NativeBurst}
+	return slices.DeleteFunc(share.Policies(), func(p share.Policy) bool { return !p.Bursts() })
 }
 
 // BurstCeiling is the ceiling that holds, in percent of the card: 100 where

@@ -83,7 +83,7 @@ func (c *ShareConfig) validatePolicy(limits share.Limits, path *field.Path) fiel
 	}
 	at := path.Child("burst", "ceiling")
 	ceiling := *c.Burst.Ceiling
-	if !isOneOf(*c.Policy, takesBurst()) {
+	if !c.Policy.Bursts() {
 		return append(errs, field.Invalid(at, int(ceiling), fmt.Sprintf(
 			"policy %s takes no ceiling, only %s do", *c.Policy, listed(takesBurst()))))
 	}

@@ -187,7 +187,7 @@ func decodeRows() []bench.Row {
 		known[fixture.Card(i).DeviceName()] = fixture.Card(i)
 	}
 	node := claims.Node{
-		Driver: fixture.Driver, Pool: fixture.Pool, DefaultPolicy: share.GuaranteedBurst,
+		Driver: fixture.Driver, Pool: fixture.Pool, DefaultPolicy: claims.Always(share.GuaranteedBurst),
 		Card: func(device string) (card.Card, bool) { c, ok := known[device]; return c, ok },
 	}
 	claim := oneShare("decode", 0)
