@@ -21,6 +21,7 @@ type Card struct {
 	config Config
 	shared *cardLayout
 	mapped []byte
+	file   *os.File
 	pids   *os.File
 }
 
@@ -30,7 +31,11 @@ func Open(path string) (c *Card, err error) {
 	if err != nil {
 		return nil, fmt.Errorf("open simulated card: %w", err)
 	}
-	defer func() { err = errors.Join(err, file.Close()) }()
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, file.Close())
+		}
+	}()
 	info, err := file.Stat()
 	if err != nil {
 		return nil, fmt.Errorf("open simulated card: %w", err)
@@ -42,17 +47,22 @@ func Open(path string) (c *Card, err error) {
 	if err != nil {
 		return nil, fmt.Errorf("open simulated card: %w", err)
 	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, pids.Close())
+		}
+	}()
 	mapped, err := unix.Mmap(int(file.Fd()), 0, int(cardSize), unix.PROT_READ, unix.MAP_SHARED)
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("map simulated card: %w", err), pids.Close())
+		return nil, fmt.Errorf("map simulated card: %w", err)
 	}
-	c = &Card{path: path, mapped: mapped, pids: pids}
+	c = &Card{path: path, mapped: mapped, file: file, pids: pids}
 	c.shared = (*cardLayout)(unsafe.Pointer(unsafe.SliceData(mapped))) //nolint:gosec // the mapping is as large as the structure, and page-aligned
 	f := &c.shared.facts
 	if f.magic != magic || f.version != version || int64(f.size) != cardSize {
 		err := fmt.Errorf("%w: %s: magic %#x, version %d, size %d; want %#x, %d, %d",
 			ErrNotACard, file.Name(), f.magic, f.version, f.size, uint64(magic), version, cardSize)
-		return nil, errors.Join(err, c.Close())
+		return nil, errors.Join(err, unix.Munmap(mapped))
 	}
 	c.config = c.readConfig()
 	return c, nil
@@ -60,7 +70,7 @@ func Open(path string) (c *Card, err error) {
 
 // Close ends the use of the card. What Truth returned stays valid.
 func (c *Card) Close() error {
-	return errors.Join(unix.Munmap(c.mapped), c.pids.Close())
+	return errors.Join(unix.Munmap(c.mapped), c.file.Close(), c.pids.Close())
 }
 
 // Path is the card's directory.

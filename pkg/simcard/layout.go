@@ -13,8 +13,15 @@ const (
 	// MaxSlots is how many processes can use a card at once.
 	MaxSlots = 1024
 
-	maxFrames = 131072
-	logSize   = 65536
+	maxFrames  = 131072
+	logSize    = 65536
+	maxObjects = 8192
+
+	// Of a frame's tag the low bits are its place in the object that it is of, and
+	// the others the object's number plus one.
+	tagBits = 17
+	// Descriptors of objects lock this byte, and those that follow, of the card's file.
+	descriptorLock = 1 << 40
 )
 
 // Kind is what a process holds memory for.
@@ -83,6 +90,29 @@ type factsLayout struct {
 	copyBytesPerSecond       uint64
 }
 
+// objectLayout is struct card_object.
+type objectLayout struct {
+	id      uint64
+	frames  uint64
+	kind    uint64
+	info    [5]uint64
+	holders [MaxSlots / 64]uint64
+}
+
+// objectsLayout is struct card_shared.
+type objectsLayout struct {
+	recount uint64
+	nextID  uint64
+	objects uint64
+	slots   uint64
+	_       [4]uint64
+	tag     [maxFrames]uint32
+	kind    [maxFrames]uint8
+	object  [maxObjects]objectLayout
+}
+
+const sharedSize = 4 << 20
+
 // cardLayout is struct simcard.
 type cardLayout struct {
 	facts   factsLayout
@@ -100,8 +130,9 @@ type cardLayout struct {
 	slot    [MaxSlots]slotLayout
 	// frame holds two entries of 16 bits in each word: there are no atomic
 	// operations on less than a word in Go.
-	frame  [maxFrames / 2]uint32
-	shared [4 << 20]byte
+	frame   [maxFrames / 2]uint32
+	objects objectsLayout
+	_       [sharedSize - unsafe.Sizeof(objectsLayout{})]byte
 }
 
 const cardSize = int64(unsafe.Sizeof(cardLayout{}))

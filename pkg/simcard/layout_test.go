@@ -20,7 +20,9 @@ import (
 const layoutProgram = `
 #include <stddef.h>
 #include <stdio.h>
-#include "simcard.h"
+#include "card/shared.h"
+#define SHARED(f) printf("objects." #f " %zu\n", offsetof(struct card_shared, f))
+#define OBJECT(f) printf("object." #f " %zu\n", offsetof(struct card_object, f))
 #define CARD(f) printf(#f " %zu\n", offsetof(struct simcard, f))
 #define SLOT(f) printf("slot." #f " %zu\n", offsetof(struct simcard_slot, f))
 #define RUN(f) printf("run." #f " %zu\n", offsetof(struct simcard_run, f))
@@ -34,6 +36,8 @@ int main(void)
 	CARD(used); CARD(used_max); CARD(refused); CARD(changes); CARD(engine); CARD(log_next); CARD(log); CARD(slot); CARD(frame); CARD(shared);
 	SLOT(taken); SLOT(ns_pid); SLOT(held); SLOT(held_max); SLOT(busy); SLOT(launches); SLOT(started); SLOT(last_busy); SLOT(name);
 	RUN(start); RUN(end); RUN(slot); RUN(what);
+	SHARED(objects); SHARED(tag); SHARED(object); OBJECT(id); OBJECT(holders);
+	NUMBER(sizeof(struct card_object)); NUMBER(CARD_MAX_OBJECTS); NUMBER(CARD_TAG_BITS); NUMBER(CARD_LOCK_DESCRIPTORS);
 	NUMBER(sizeof(struct simcard)); NUMBER(sizeof(struct simcard_slot)); NUMBER(sizeof(struct simcard_run));
 	NUMBER(SIMCARD_MAGIC); NUMBER(SIMCARD_VERSION); NUMBER(SIMCARD_MAX_SLOTS); NUMBER(SIMCARD_FRAME);
 	NUMBER(SIMCARD_MAX_FRAMES); NUMBER(SIMCARD_LOG);
@@ -68,6 +72,7 @@ func layoutOfThisPackage() []string {
 	var c cardLayout
 	var s slotLayout
 	var r runLayout
+	var o objectLayout
 	type row struct {
 		name   string
 		number any
@@ -103,7 +108,7 @@ func layoutOfThisPackage() []string {
 		{"log", unsafe.Offsetof(c.log)},
 		{"slot", unsafe.Offsetof(c.slot)},
 		{"frame", unsafe.Offsetof(c.frame)},
-		{"shared", unsafe.Offsetof(c.shared)},
+		{"shared", unsafe.Offsetof(c.objects)},
 		{"slot.taken", unsafe.Offsetof(s.taken)},
 		{"slot.ns_pid", unsafe.Offsetof(s.nsPID)},
 		{"slot.held", unsafe.Offsetof(s.held)},
@@ -117,6 +122,15 @@ func layoutOfThisPackage() []string {
 		{"run.end", unsafe.Offsetof(r.end)},
 		{"run.slot", unsafe.Offsetof(r.slot)},
 		{"run.what", unsafe.Offsetof(r.what)},
+		{"objects.objects", unsafe.Offsetof(c.objects.objects)},
+		{"objects.tag", unsafe.Offsetof(c.objects.tag)},
+		{"objects.object", unsafe.Offsetof(c.objects.object)},
+		{"object.id", unsafe.Offsetof(o.id)},
+		{"object.holders", unsafe.Offsetof(o.holders)},
+		{"sizeof(struct card_object)", unsafe.Sizeof(o)},
+		{"CARD_MAX_OBJECTS", maxObjects},
+		{"CARD_TAG_BITS", tagBits},
+		{"CARD_LOCK_DESCRIPTORS", uint64(descriptorLock)},
 		{"sizeof(struct simcard)", cardSize},
 		{"sizeof(struct simcard_slot)", unsafe.Sizeof(s)},
 		{"sizeof(struct simcard_run)", unsafe.Sizeof(r)},

@@ -4,6 +4,8 @@ package simcard
 
 import (
 	"fmt"
+	"maps"
+	"os"
 	"sync/atomic"
 	"time"
 
@@ -122,14 +124,25 @@ func duration(word *uint64) time.Duration {
 // owners gives the PIDs of the living processes by slot, from the locks. A slot
 // that somebody clears at the moment belongs to a process that is dead.
 func (c *Card) owners() (map[int]int, error) {
-	owners := map[int]int{}
+	owners, err := locks(c.pids, 0, MaxSlots)
+	if err != nil {
+		return nil, fmt.Errorf("read who uses simulated card %s: %w", c.path, err)
+	}
+	maps.DeleteFunc(owners, func(_, pid int) bool { return pid < 0 })
+	return owners, nil
+}
+
+// locks tells which bytes of a file from first on are locked, by their distance
+// from first, and by which process: -1 where a descriptor has the lock.
+func locks(file *os.File, first, count int64) (map[int]int, error) {
+	locked := map[int]int{}
 	type span struct{ from, to int64 }
-	for spans := []span{{0, MaxSlots}}; len(spans) > 0; {
+	for spans := []span{{first, first + count}}; len(spans) > 0; {
 		asked := spans[len(spans)-1]
 		spans = spans[:len(spans)-1]
 		lock := unix.Flock_t{Type: unix.F_WRLCK, Start: asked.from, Len: asked.to - asked.from}
-		if err := unix.FcntlFlock(c.pids.Fd(), unix.F_OFD_GETLK, &lock); err != nil {
-			return nil, fmt.Errorf("read who uses simulated card %s: %w", c.path, err)
+		if err := unix.FcntlFlock(file.Fd(), unix.F_OFD_GETLK, &lock); err != nil {
+			return nil, err
 		}
 		if lock.Type == unix.F_UNLCK {
 			continue
@@ -140,8 +153,8 @@ func (c *Card) owners() (map[int]int, error) {
 		if lock.Len != 0 {
 			found.to = min(lock.Start+lock.Len, asked.to)
 		}
-		for i := found.from; i < found.to && lock.Pid >= 0; i++ {
-			owners[int(i)] = int(lock.Pid)
+		for i := found.from; i < found.to; i++ {
+			locked[int(i-first)] = int(lock.Pid)
 		}
 		for _, rest := range []span{{asked.from, found.from}, {found.to, asked.to}} {
 			if rest.from < rest.to {
@@ -149,7 +162,57 @@ func (c *Card) owners() (map[int]int, error) {
 			}
 		}
 	}
-	return owners, nil
+	return locked, nil
+}
+
+// Kept is what the card holds for no living process and will not give to
+// others, in bytes: memory whose maker has ended, and of which there is a
+// descriptor, or which a living process has imported without being counted yet.
+func (c *Card) Kept() (uint64, error) {
+	o := &c.shared.objects
+	count := min(atomic.LoadUint64(&o.objects), maxObjects)
+	if count == 0 {
+		return 0, nil
+	}
+	owners, err := c.owners()
+	if err != nil {
+		return 0, err
+	}
+	described, err := locks(c.file, descriptorLock, int64(count))
+	if err != nil {
+		return 0, fmt.Errorf("read what descriptors keep of simulated card %s: %w", c.path, err)
+	}
+	keeps := map[uint32]bool{}
+	for i := range uint32(count) {
+		if _, ok := described[int(i)]; atomic.LoadUint64(&o.object[i].id) != 0 && (ok || o.object[i].isHeld(owners)) {
+			keeps[i] = true
+		}
+	}
+	bytes := uint64(0)
+	for i := range o.tag {
+		if len(keeps) == 0 {
+			break
+		}
+		number := atomic.LoadUint32(&o.tag[i]) >> tagBits
+		owner := int(atomic.LoadUint32(&c.shared.frame[i/2]) >> (16 * (i % 2)) & 0xffff)
+		if number == 0 || owner == 0 || !keeps[number-1] {
+			continue
+		}
+		if _, alive := owners[owner-1]; !alive {
+			bytes += Frame
+		}
+	}
+	return bytes, nil
+}
+
+// isHeld tells whether a living process uses the object.
+func (o *objectLayout) isHeld(owners map[int]int) bool {
+	for slot := range owners {
+		if atomic.LoadUint64(&o.holders[slot/64])>>(slot%64)&1 != 0 {
+			return true
+		}
+	}
+	return false
 }
 
 // Run is one stretch of time that a process had the card for itself. Times are

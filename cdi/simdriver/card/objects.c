@@ -19,8 +19,6 @@
 
 #include "internal.h"
 
-/* Bytes of the file card that descriptors lock; beyond its content. */
-#define DESCRIPTOR_LOCK ((off_t)1 << 40)
 #define NUMBER_BITS 13
 
 static_assert(CARD_MAX_OBJECTS == 1u << NUMBER_BITS, "a descriptor's position names the object");
@@ -65,6 +63,11 @@ static void set_holder(struct card_object *object, unsigned slot, bool holder)
 		__atomic_fetch_and(&object->holders[slot / 64], ~bit, __ATOMIC_SEQ_CST);
 }
 
+static bool lives(const struct card *card, unsigned slot)
+{
+	return (int)slot == card->slot || card_owner(card, slot, NULL) == CARD_ALIVE;
+}
+
 /* A living holder, or -1. */
 static int any_holder(struct card *card, struct card_object *object)
 {
@@ -73,9 +76,7 @@ static int any_holder(struct card *card, struct card_object *object)
 			slot |= 63;
 			continue;
 		}
-		if (!holds(object, slot))
-			continue;
-		if ((int)slot == card->slot || card_owner(card, slot, NULL) == CARD_ALIVE)
+		if (holds(object, slot) && lives(card, slot))
 			return (int)slot;
 	}
 	return -1;
@@ -83,7 +84,7 @@ static int any_holder(struct card *card, struct card_object *object)
 
 static bool has_descriptor(const struct card *card, uint32_t number)
 {
-	struct flock asked = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = DESCRIPTOR_LOCK + number, .l_len = 1};
+	struct flock asked = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = (off_t)CARD_LOCK_DESCRIPTORS + number, .l_len = 1};
 
 	return fcntl(card->card_fd, F_OFD_GETLK, &asked) == 0 && asked.l_type != F_UNLCK;
 }
@@ -159,7 +160,7 @@ static uint64_t settle(struct card *card, uint32_t number)
 		int owner = -1;
 
 		each_frame(card, number, is_owned, &owner);
-		if (owner < 0 || !holds(object, (unsigned)owner))
+		if (owner < 0 || !holds(object, (unsigned)owner) || !lives(card, (unsigned)owner))
 			each_frame(card, number, move_frame, &(unsigned){(unsigned)holder});
 	} else if (!has_descriptor(card, number)) {
 		each_frame(card, number, free_frame, &freed);
@@ -269,7 +270,7 @@ int card_object_export(struct card *card, struct card_reference reference)
 	fd = open(path, O_RDONLY | O_CLOEXEC);
 	if (fd < 0)
 		return -errno;
-	result = card_lock(fd, F_OFD_SETLK, F_RDLCK, DESCRIPTOR_LOCK + reference.number);
+	result = card_lock(fd, F_OFD_SETLK, F_RDLCK, (off_t)CARD_LOCK_DESCRIPTORS + reference.number);
 	if (result == 0 && lseek(fd, name, SEEK_SET) != name)
 		result = -EIO;
 	if (result == 0)

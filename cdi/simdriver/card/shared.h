@@ -58,6 +58,10 @@ enum {
 	CARD_LOCK_OBJECTS = 2 * SIMCARD_MAX_SLOTS,
 };
 
+/* The byte of the file card that a descriptor of object 0 locks, followed by those of the
+ * others; beyond its content. */
+#define CARD_LOCK_DESCRIPTORS (1ull << 40)
+
 /* The word of struct simcard_slot.reserved that is odd while the slot's process
  * changes the table of frames. */
 #define CARD_SLOT_WORK 0
