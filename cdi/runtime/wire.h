@@ -105,8 +105,11 @@ struct tranche_slot {
 	int32_t host_pid;   /* in the arbiter's PID namespace */
 	int32_t ns_pid;     /* as the process sees itself */
 	uint64_t attached;  /* identity of the attachment: tranche_welcome.nonce; 0: the slot is free */
-	/* What of committed was exported, so that the card may hold it when the process has
-	 * ended: for as long as there is a descriptor of it. */
+	/* At most what of all that the card may hold when the process has ended, because there
+	 * is a descriptor of it: what was exported and is not known to be free; without end
+	 * where memory was imported. The same in all slots that the process has on the card.
+	 * What the card does hold then stays charged: the arbiter keeps a slot without a
+	 * process (host_pid 0) for it, one a share, in whose implicit and exported it is. */
 	uint64_t exported;
 };
 
@@ -122,7 +125,12 @@ struct tranche_ledger {
 	/* A futex that the arbiter waits on: whoever has changed his demand page adds one,
 	 * and wakes it. */
 	uint32_t bell;
-	uint8_t reserved[TRANCHE_PAGE_SIZE - 24];
+	/* What moves from one slot to another is added there, then this is raised, then it is
+	 * taken away here. Who sums the slots and finds another number afterwards may have
+	 * missed it, and sums again. */
+	uint32_t moves;
+	uint32_t reserved0;
+	uint8_t reserved[TRANCHE_PAGE_SIZE - 32];
 	struct tranche_slot slot[TRANCHE_MAX_SLOTS];
 };
 

@@ -34,7 +34,7 @@ int main(void)
 	SIZE(slot); FIELD(slot, pending); FIELD(slot, committed); FIELD(slot, reserve); FIELD(slot, implicit); FIELD(slot, inflight);
 	FIELD(slot, changes); FIELD(slot, host_pid); FIELD(slot, ns_pid); FIELD(slot, attached); FIELD(slot, exported);
 	SIZE(ledger); FIELD(ledger, magic); FIELD(ledger, version); FIELD(ledger, slots); FIELD(ledger, slots_used); FIELD(ledger, bell);
-	FIELD(ledger, slot);
+	FIELD(ledger, moves); FIELD(ledger, slot);
 	SIZE(demand); FIELD(demand, magic); FIELD(demand, version); FIELD(demand, wants); FIELD(demand, drained); FIELD(demand, waiting);
 	FIELD(demand, ends); FIELD(demand, used); FIELD(demand, waited);
 	SIZE(hello); FIELD(hello, magic); FIELD(hello, version); FIELD(hello, role); FIELD(hello, ns_pid); FIELD(hello, slot); FIELD(hello, nonce);

@@ -114,8 +114,34 @@ type Slot struct {
 	NSPID    atomic.Int32
 	// Attached is the nonce of the attachment, zero where the slot is free.
 	Attached atomic.Uint64
-	// Exported is what of Committed the card may hold when the process has ended.
+	// Exported is at most what the card may hold when the process has ended. In a
+	// slot without a process it is what the card may hold for no process.
 	Exported atomic.Uint64
+}
+
+// Charge is what the slot says that its process holds. In the order in which
+// amounts wander, so that nothing is missed.
+func (s *Slot) Charge() uint64 {
+	sum := uint64(0)
+	for _, n := range [...]uint64{s.Pending.Load(), s.Committed.Load(), s.Reserve.Load(), s.Implicit.Load()} {
+		sum = Add(sum, n)
+	}
+	return sum
+}
+
+// Keep takes the slot from a process that has ended, and leaves an amount of what
+// it was charged with. Attached is what tells that the slot is not free.
+func (s *Slot) Keep(bytes, attached uint64) {
+	s.Implicit.Store(bytes)
+	s.Exported.Store(bytes)
+	s.Pending.Store(0)
+	s.Committed.Store(0)
+	s.Reserve.Store(0)
+	s.Inflight.Store(0)
+	s.Changes.Store(0)
+	s.HostPID.Store(0)
+	s.NSPID.Store(0)
+	s.Attached.Store(attached)
 }
 
 // Clear frees the slot. Attached goes last: a slot that is free is zero.
@@ -141,23 +167,32 @@ type Ledger struct {
 	SlotsUsed atomic.Uint32
 	// Bell is a futex that whoever changed a demand page adds to and wakes.
 	Bell atomic.Uint32
-	_    [PageSize - 24]byte
+	// Moves is raised between the two halves of a move from slot to slot.
+	Moves atomic.Uint32
+	_     uint32
+	_     [PageSize - 32]byte
 	Slot [MaxSlots]Slot
 }
 
 // Charge is what the slots below used hold together, in bytes; NoLimit where
 // that is more than a number can say, which only a forged ledger does.
 func (l *Ledger) Charge(used uint32) uint64 {
-	sum := uint64(0)
-	for i := range min(used, MaxSlots) {
-		s := &l.Slot[i]
-		// In the order in which amounts wander: nothing is missed.
-		for _, n := range [...]uint64{s.Pending.Load(), s.Committed.Load(), s.Reserve.Load(), s.Implicit.Load()} {
-			sum = Add(sum, n)
+	for range chargeTries {
+		moves := l.Moves.Load()
+		sum := uint64(0)
+		for i := range min(used, MaxSlots) {
+			sum = Add(sum, l.Slot[i].Charge())
+		}
+		if l.Moves.Load() == moves {
+			return sum
 		}
 	}
-	return sum
+	return NoLimit
 }
+
+// chargeTries is how often the slots are summed while amounts move between them.
+// More than that only a forged ledger needs.
+const chargeTries = 1000
 
 // Add is a + b, or NoLimit where that has no room.
 func Add(a, b uint64) uint64 {

@@ -50,7 +50,21 @@ void allocation_begin(struct allocation *allocation)
 
 void allocation_linger(struct allocation *allocation)
 {
-	__atomic_store_n(&allocation->exported, true, __ATOMIC_RELAXED);
+	__atomic_store_n(&allocation->lingers, true, __ATOMIC_RELAXED);
+}
+
+void allocation_export(struct allocation *allocation)
+{
+	if (allocation->multicast)
+		cards_entangle(); /* what is bound to it, now or later */
+	else if (__atomic_fetch_add(&allocation->exports, 1, __ATOMIC_ACQ_REL) == 0 && allocation->card)
+		card_export(allocation->card, allocation->hold.bytes);
+}
+
+void allocation_unexport(struct allocation *allocation)
+{
+	if (!allocation->multicast && __atomic_sub_fetch(&allocation->exports, 1, __ATOMIC_ACQ_REL) == 0 && allocation->card)
+		card_unexport(allocation->card, allocation->hold.bytes);
 }
 
 void releases_end(struct releases *releases)
@@ -63,11 +77,11 @@ void releases_end(struct releases *releases)
 }
 
 /* What the driver no longer holds for us, but may hold for another process. */
-static void put_in_doubt(struct hold *hold, struct releases *releases)
+static void put_in_doubt(struct hold *hold, bool exported, struct releases *releases)
 {
 	if (releases->doubt.bytes != 0 && releases->doubt.card != hold->card)
 		releases_end(releases); /* rare: one call about memory of two cards */
-	hold_doubt(hold);
+	hold_doubt(hold, exported);
 	card_end(hold->card);
 	hold_merge(&releases->doubt, hold);
 }
@@ -86,8 +100,8 @@ void allocation_end(struct allocation *allocation, bool given_up, struct release
 		releases->measure = card;
 		if (card)
 			card_end(card);
-	} else if (allocation->exported) {
-		put_in_doubt(&allocation->hold, releases);
+	} else if (allocation->exports != 0 || allocation->lingers) {
+		put_in_doubt(&allocation->hold, allocation->exports != 0, releases);
 	} else {
 		hold_end(&allocation->hold, false);
 	}

@@ -12,7 +12,8 @@ struct allocation {
 	struct card *card;
 	struct hold hold; /* empty: imported */
 	uint64_t references;
-	bool exported;
+	uint64_t exports; /* that were made, or are being made */
+	bool lingers;     /* the driver keeps it until a stream gets there */
 	bool multicast;
 };
 
@@ -24,6 +25,10 @@ struct named {
 	uint64_t count; /* references of the program to the handle */
 	struct allocation *allocation;
 };
+
+/* Before the driver is asked for a descriptor; and after it refused one. Needs a reference. */
+void allocation_export(struct allocation *allocation);
+void allocation_unexport(struct allocation *allocation);
 
 /* The program has one more reference by this handle; it takes over the caller's
  * reference. Imported into the process that made it, memory has the handle that it has

@@ -81,7 +81,7 @@ static void keep(struct taking *taking, uint64_t key, const CUDA_ARRAY_MEMORY_RE
 	if (needs) {
 		hold_keep(&charge->hold, frames_of(needs->size));
 	} else {
-		hold_doubt(&charge->hold);
+		hold_doubt(&charge->hold, false);
 		hold_merge(&doubt, &charge->hold);
 		charge->measured = true;
 	}

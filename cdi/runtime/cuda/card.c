@@ -10,6 +10,9 @@ static struct card cards[CARD_MAX];
 static size_t found;
 static struct lock finding;
 static uint32_t doubts; /* cards */
+static struct lock entangling;
+/* More than any card has, and so little that nothing wraps. */
+#define ENTANGLED (1ull << 60)
 static __thread unsigned inside;
 
 bool guard_enter(void)
@@ -188,12 +191,46 @@ void card_begin_doubt(struct card *card)
 	__atomic_add_fetch(&doubts, 1, __ATOMIC_RELAXED);
 }
 
-void card_measured(struct card *card)
+void card_measured(struct card *card, bool measured, uint64_t given_up)
 {
+	bool over = measured && card_implicit(card) <= __atomic_load_n(&card->doubt_base, __ATOMIC_RELAXED);
+
 	__atomic_store_n(&card->measured_at, now_ns(), __ATOMIC_RELAXED);
-	if (__atomic_load_n(&card->doubtful, __ATOMIC_RELAXED) && card_implicit(card) <= __atomic_load_n(&card->doubt_base, __ATOMIC_RELAXED) &&
-	    __atomic_exchange_n(&card->doubtful, 0, __ATOMIC_ACQ_REL))
+	if (over && given_up != 0)
+		card_unexport(card, given_up);
+	else if (given_up != 0)
+		__atomic_add_fetch(&card->given_up, given_up, __ATOMIC_RELAXED);
+	if (over && __atomic_load_n(&card->doubtful, __ATOMIC_RELAXED) && __atomic_exchange_n(&card->doubtful, 0, __ATOMIC_ACQ_REL))
 		__atomic_sub_fetch(&doubts, 1, __ATOMIC_RELAXED);
+}
+
+void card_export(struct card *card, uint64_t bytes)
+{
+	for (size_t i = 0; i < card->shares; i++)
+		ledger_export(card->share[i], bytes);
+}
+
+void card_unexport(struct card *card, uint64_t bytes)
+{
+	for (size_t i = 0; i < card->shares; i++)
+		ledger_unexport(card->share[i], bytes);
+}
+
+void card_entangle(struct card *card)
+{
+	if (__atomic_load_n(&card->entangled, __ATOMIC_ACQUIRE))
+		return;
+	lock_take(&entangling);
+	if (!card->entangled)
+		card_export(card, ENTANGLED);
+	__atomic_store_n(&card->entangled, 1, __ATOMIC_RELEASE);
+	lock_give(&entangling);
+}
+
+void cards_entangle(void)
+{
+	for (size_t i = 0; i < card_count(); i++)
+		card_entangle(card_at(i));
 }
 
 bool cards_in_doubt(void)
@@ -211,4 +248,17 @@ bool card_look_again(struct card *card, uint64_t interval)
 	before = card_implicit(card);
 	hold_measure(NULL, card, true);
 	return card_implicit(card) < before;
+}
+
+bool card_look_at_kept(struct card *card)
+{
+	uint64_t before = card_charge(card);
+	bool keeps = false;
+
+	for (size_t i = 0; i < card->shares; i++)
+		keeps |= ledger_keeps(card->share[i]);
+	if (!keeps)
+		return false;
+	hold_measure(NULL, card, true);
+	return card_charge(card) < before;
 }

@@ -40,6 +40,10 @@ struct card {
 	uint32_t doubtful;
 	uint64_t doubt_base;
 	uint64_t measured_at;
+
+	/* What was exported and is in doubt. */
+	uint64_t given_up;
+	uint32_t entangled; /* what the process holds may have descriptors of which it is not known */
 };
 
 /* Bytes taken from the shares of a card. */
@@ -111,14 +115,25 @@ enum session_measured hold_measure(struct hold *hold, struct card *card, bool ev
 /* Measures a card once more that is in doubt, unless that was done less than interval ns
  * ago. True: less is held now. */
 bool card_look_again(struct card *card, uint64_t interval);
+/* Measures a card whose shares are charged with memory of processes that have ended. True:
+ * with less now. */
+bool card_look_at_kept(struct card *card);
 /* Whether any card is in doubt; one load. */
 bool cards_in_doubt(void);
 void card_begin_doubt(struct card *card);
-/* A measurement was made, which may end the doubt. */
-void card_measured(struct card *card);
+/* A measurement was tried, which may end the doubt. given_up was in doubt before it. */
+void card_measured(struct card *card, bool measured, uint64_t given_up);
 /* Turns a committed hold into an estimate, which may prove to be nothing, now or
- * later. Needs card_begin. */
-void hold_doubt(struct hold *hold);
+ * later. exported: there may be descriptors of it. Needs card_begin. */
+void hold_doubt(struct hold *hold, bool exported);
+
+/* Before there may be a descriptor of so much of what is charged: it is told to the arbiter,
+ * who keeps what the card still holds of it when the process has ended. */
+void card_export(struct card *card, uint64_t bytes);
+void card_unexport(struct card *card, uint64_t bytes);
+/* The same for all that the process holds, for good, where it is not known how much it is. */
+void card_entangle(struct card *card);
+void cards_entangle(void);
 /* Forgets a hold that is settled. */
 void hold_drop(struct hold *hold);
 

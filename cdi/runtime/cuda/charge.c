@@ -171,7 +171,7 @@ void hold_end(struct hold *hold, bool doubt)
 		card_end(card);
 		return;
 	}
-	hold_doubt(hold);
+	hold_doubt(hold, false);
 	card_end(card);
 	hold_measure(hold, card, true);
 }

@@ -29,7 +29,7 @@ static void ended(const struct ending *ending)
 		charges = next;
 	}
 	hold_keep(&freed, 0);
-	hold_doubt(&doubt);
+	hold_doubt(&doubt, false);
 	doubtful = doubt.bytes != 0;
 	trim_settle(ending->card);
 	card_end(ending->card);

@@ -39,6 +39,7 @@ CUresult hook_cuImportExternalMemory(CUexternalMemory *extMem_out, const CUDA_EX
 	if (result != CUDA_SUCCESS)
 		return result;
 	implicit = card_implicit(card);
+	cards_entangle();
 	result = real_cuImportExternalMemory(extMem_out, memHandleDesc);
 	if (result != CUDA_SUCCESS)
 		return result;

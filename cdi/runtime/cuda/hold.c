@@ -219,6 +219,7 @@ static enum session_measured measure_shares(struct hold *hold, struct card *card
 
 enum session_measured hold_measure(struct hold *hold, struct card *card, bool everybody)
 {
+	uint64_t given_up = __atomic_exchange_n(&card->given_up, 0, __ATOMIC_ACQ_REL);
 	enum session_measured lent, others;
 
 	/* While memory is in doubt, this process's charge may fall because another one took
@@ -230,17 +231,21 @@ enum session_measured hold_measure(struct hold *hold, struct card *card, bool ev
 
 	if (hold)
 		hold_drop(hold);
-	card_measured(card);
-	return lent > others ? lent : others;
+	if (others > lent)
+		lent = others;
+	card_measured(card, lent == SESSION_MEASURED, given_up);
+	return lent;
 }
 
-void hold_doubt(struct hold *hold)
+void hold_doubt(struct hold *hold, bool exported)
 {
 	if (hold->bytes != 0)
 		card_begin_doubt(hold->card);
 	for (size_t i = 0; hold->bytes != 0 && i < hold->card->shares; i++)
 		if (part_of(hold, i) != 0)
 			ledger_doubt(hold->card->share[i], part_of(hold, i));
+	if (exported)
+		__atomic_add_fetch(&hold->card->given_up, hold->bytes, __ATOMIC_ACQ_REL);
 }
 
 void hold_drop(struct hold *hold)

@@ -294,8 +294,10 @@ CUresult hook_cuMemPoolImportFromShareableHandle(CUmemoryPool *pool_out, void *h
 {
 	CUresult result = cards_ready();
 
-	if (result == CUDA_SUCCESS)
-		result = real_cuMemPoolImportFromShareableHandle(pool_out, handle, handleType, flags);
+	if (result != CUDA_SUCCESS)
+		return result;
+	cards_entangle();
+	result = real_cuMemPoolImportFromShareableHandle(pool_out, handle, handleType, flags);
 	/* The process that made it is charged. */
 	if (result == CUDA_SUCCESS && !reservoir_register(*pool_out, NULL)) {
 		real_cuMemPoolDestroy(*pool_out);
@@ -307,17 +309,16 @@ CUresult hook_cuMemPoolImportFromShareableHandle(CUmemoryPool *pool_out, void *h
 CUresult hook_cuMemPoolExportToShareableHandle(void *handle_out, CUmemoryPool pool, CUmemAllocationHandleType handleType,
 					       unsigned long long flags)
 {
-	CUresult result = real_cuMemPoolExportToShareableHandle(handle_out, pool, handleType, flags);
-	struct reservoir *reservoir;
+	struct reservoir *reservoir = pool && cards_ready() == CUDA_SUCCESS ? reservoir_of_pool(pool) : NULL;
 
-	if (result != CUDA_SUCCESS || cards_ready() != CUDA_SUCCESS)
-		return result;
-	reservoir = reservoir_of_pool(pool);
-	if (reservoir) {
+	/* Before, and for good: what a descriptor of a pool keeps, and for how long, is nowhere said. */
+	if (reservoir && reservoir->card) {
 		__atomic_store_n(&reservoir->exported, true, __ATOMIC_RELAXED);
-		reservoir_put(reservoir);
+		card_entangle(reservoir->card);
 	}
-	return result;
+	if (reservoir)
+		reservoir_put(reservoir);
+	return real_cuMemPoolExportToShareableHandle(handle_out, pool, handleType, flags);
 }
 
 CUresult hook_cuMemPoolDestroy(CUmemoryPool pool)

@@ -366,7 +366,7 @@ static void trim(struct reservoir *reservoir, uint64_t keep)
 bool trim_card(struct card *card)
 {
 	struct reservoir *reservoir;
-	bool found = card_look_again(card, 0);
+	bool found = card_look_again(card, 0) || card_look_at_kept(card);
 
 	if (__atomic_load_n(&charged, __ATOMIC_RELAXED) == 0)
 		return found;

@@ -70,6 +70,7 @@ CUresult hook_cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *handl
 	if (!allocation)
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	implicit_of_cards(implicit);
+	cards_entangle();
 	result = real_cuMemImportFromShareableHandle(&imported, osHandle, shHandleType);
 	if (result != CUDA_SUCCESS) {
 		free(allocation);
@@ -97,11 +98,15 @@ CUresult hook_cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *handl
 CUresult hook_cuMemExportToShareableHandle(void *shareableHandle, CUmemGenericAllocationHandle handle,
 					   CUmemAllocationHandleType handleType, unsigned long long flags)
 {
-	CUresult result = real_cuMemExportToShareableHandle(shareableHandle, handle, handleType, flags);
-	struct allocation *allocation = result == CUDA_SUCCESS ? allocation_of_handle(handle) : NULL;
+	struct allocation *allocation = allocation_of_handle(handle);
+	CUresult result;
 
+	if (allocation)
+		allocation_export(allocation);
+	result = real_cuMemExportToShareableHandle(shareableHandle, handle, handleType, flags);
 	if (allocation) {
-		__atomic_store_n(&allocation->exported, true, __ATOMIC_RELAXED);
+		if (result != CUDA_SUCCESS)
+			allocation_unexport(allocation);
 		allocation_put(allocation);
 	}
 	return result;

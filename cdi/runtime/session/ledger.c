@@ -13,6 +13,10 @@
 #define PENDING_PATIENCE_NS 2000000000ull
 #define INFLIGHT_PATIENCE_NS 2000000ull
 
+/* Amounts move between slots when a process dies, or memory passes to another one: more
+ * moves during one look only a forged ledger has. */
+#define LOOK_TRIES 1000
+
 /* What one look at all slots says. */
 struct sums {
 	uint64_t pending;  /* of all, the reader's own included */
@@ -31,9 +35,8 @@ static uint64_t plus(uint64_t a, uint64_t b)
 	return __builtin_add_overflow(a, b, &sum) ? UINT64_MAX : sum;
 }
 
-static void look(const struct session_share *share, struct sums *sums)
+static void sum(const struct session_share *share, struct tranche_ledger *ledger, struct sums *sums)
 {
-	struct tranche_ledger *ledger = session_ledger(share);
 	const struct tranche_slot *own = session_slot(share);
 	uint32_t slots = session_slots(share);
 
@@ -57,6 +60,23 @@ static void look(const struct session_share *share, struct sums *sums)
 		if (pending != 0 && slot < own)
 			sums->lowest = false;
 	}
+}
+
+static void look(const struct session_share *share, struct sums *sums)
+{
+	struct tranche_ledger *ledger = session_ledger(share);
+	uint32_t moves, after = __atomic_load_n(&ledger->moves, __ATOMIC_SEQ_CST);
+
+	for (int tries = 0; tries < LOOK_TRIES; tries++) {
+		moves = after;
+		sum(share, ledger, sums);
+		LEDGER_STEP();
+		after = __atomic_load_n(&ledger->moves, __ATOMIC_SEQ_CST);
+		if (after == moves)
+			return;
+	}
+	/* Somebody of the share scribbles: it is full. */
+	sums->held = UINT64_MAX;
 }
 
 static enum outcome judge(const struct sums *sums, uint64_t limit, uint64_t bytes, uint32_t own_inflight)
@@ -180,6 +200,34 @@ void ledger_unreserve(struct session_share *share, uint64_t bytes)
 	__atomic_sub_fetch(&session_slot(share)->reserve, bytes, __ATOMIC_SEQ_CST);
 	__atomic_sub_fetch(&share->estimates, bytes, __ATOMIC_RELAXED);
 	gate_leave(&share->gate);
+}
+
+void ledger_export(struct session_share *share, uint64_t bytes)
+{
+	gate_enter(&share->gate);
+	__atomic_add_fetch(&session_slot(share)->exported, bytes, __ATOMIC_SEQ_CST);
+	gate_leave(&share->gate);
+}
+
+void ledger_unexport(struct session_share *share, uint64_t bytes)
+{
+	gate_enter(&share->gate);
+	__atomic_sub_fetch(&session_slot(share)->exported, bytes, __ATOMIC_SEQ_CST);
+	gate_leave(&share->gate);
+}
+
+bool ledger_keeps(const struct session_share *share)
+{
+	const struct tranche_ledger *ledger = session_ledger(share);
+	uint32_t slots = session_slots(share);
+
+	for (uint32_t i = 0; i < slots; i++) {
+		const struct tranche_slot *slot = &ledger->slot[i];
+
+		if (__atomic_load_n(&slot->attached, __ATOMIC_RELAXED) != 0 && __atomic_load_n(&slot->host_pid, __ATOMIC_RELAXED) == 0)
+			return true;
+	}
+	return false;
 }
 
 void ledger_doubt(struct session_share *share, uint64_t bytes)

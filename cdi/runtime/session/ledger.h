@@ -24,7 +24,9 @@
  * counts them twice, which errs on the safe side.) A slot that is handed out
  * during the sum was counted into slots_used before, and its owner's own sum sees the
  * pending of everybody who summed without it. The arbiter moves reserve to
- * implicit in the same way, implicit first, and readers read reserve first.
+ * implicit in the same way, implicit first, and readers read reserve first. What it moves
+ * from one slot to another it announces in between (tranche_ledger.moves), and who
+ * sums meanwhile begins anew.
  *
  * Why a kill does no harm: the slot of a dead process says at least what the driver
  * holds for it until the arbiter, who knows that it is dead, clears the slot. Bytes
@@ -75,6 +77,14 @@ void ledger_unreserve(struct session_share *share, uint64_t bytes);
 /* Turns committed bytes into an estimate, to be settled by a measurement: the driver
  * may or may not hold them still. Needs ledger_begin. */
 void ledger_doubt(struct session_share *share, uint64_t bytes);
+
+/* What the card may go on to hold when the process has ended (tranche_slot.exported): said
+ * before it may, and taken back when it does not any more. */
+void ledger_export(struct session_share *share, uint64_t bytes);
+void ledger_unexport(struct session_share *share, uint64_t bytes);
+
+/* Whether the share is charged with memory of processes that have ended. */
+bool ledger_keeps(const struct session_share *share);
 
 /* What the share's processes hold together, pending not counted. */
 uint64_t ledger_charge(const struct session_share *share);

@@ -73,6 +73,8 @@ static void carry(struct session_share *share, struct tranche_ledger *ledger, st
 	struct tranche_slot *old = share->slot;
 
 	if (old && old != slot) {
+		/* What the card may hold after our end, before what it holds. */
+		__atomic_store_n(&slot->exported, __atomic_load_n(&old->exported, __ATOMIC_SEQ_CST), __ATOMIC_SEQ_CST);
 		__atomic_store_n(&slot->inflight, __atomic_load_n(&old->inflight, __ATOMIC_SEQ_CST), __ATOMIC_SEQ_CST);
 		__atomic_store_n(&slot->changes, __atomic_load_n(&old->changes, __ATOMIC_SEQ_CST), __ATOMIC_SEQ_CST);
 		__atomic_store_n(&slot->committed, __atomic_load_n(&old->committed, __ATOMIC_SEQ_CST), __ATOMIC_SEQ_CST);
