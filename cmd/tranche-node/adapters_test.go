@@ -25,9 +25,11 @@ type told struct {
 	quarantined int
 }
 
-func (t *told) Claim(share.Claim, string, string) {}
-func (t *told) Node(reason, message string)       { t.text = append(t.text, reason+" "+message) }
-func (t *told) Quarantined()                      { t.quarantined++ }
+func (t *told) Claim(claim share.Claim, reason, message string) {
+	t.text = append(t.text, claim.String()+" "+reason+" "+message)
+}
+func (t *told) Node(reason, message string) { t.text = append(t.text, reason+" "+message) }
+func (t *told) Quarantined()                { t.quarantined++ }
 
 func TestDamageIsToldAndCounted(t *testing.T) {
 	t.Parallel()
@@ -36,6 +38,13 @@ func TestDamageIsToldAndCounted(t *testing.T) {
 	require.Equal(t, []string{"RecordDamaged the record of claim uid-1 cannot be read and was moved to /state/damaged/uid-1.json: empty. " +
 		"It is made again from the claim as long as a pod uses it; its containers go on running, and other claims are not affected. Look at the file, then delete it"}, heard.text)
 	require.Equal(t, 1, heard.quarantined)
+}
+
+func TestARefusedCeilingIsToldToTheClaimsOwner(t *testing.T) {
+	t.Parallel()
+	var heard told
+	reports{&heard, &heard}.CeilingRefused(t.Context(), share.Claim{Namespace: "team", Name: "c"}, errors.New("too low"))
+	require.Equal(t, []string{"team/c BurstCeilingRefused too low: the shares keep the ceiling that they have"}, heard.text)
 }
 
 func TestHeldSharesAreThoseOfAllRecords(t *testing.T) {

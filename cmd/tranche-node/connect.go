@@ -12,17 +12,24 @@ import (
 	"strings"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/tranche-dra/tranche/pkg/labels"
 )
 
 // clients are what the process needs of the API server.
 type clients struct {
 	kubernetes kubernetes.Interface
-	nodeUID    types.UID
+	// nodes and claims of the cluster, by their metadata.
+	nodes, claims labels.Objects
+	nodeUID       types.UID
 	// nodeUIDNow is the node's UID as the token says at present, empty where it
 	// says none; nil where the command line says it.
 	nodeUIDNow func() types.UID
@@ -44,11 +51,20 @@ func connect(o *options, nodeName string) (clients, error) {
 	if err != nil {
 		return clients{}, fmt.Errorf("make client for the API server: %w", err)
 	}
-	if o.nodeUID != "" {
-		return clients{kubernetes: client, nodeUID: types.UID(o.nodeUID)}, nil
+	objects, err := metadata.NewForConfig(config)
+	if err != nil {
+		return clients{}, fmt.Errorf("make client for metadata: %w", err)
 	}
-	now := func() types.UID { return nodeUIDOf(tokenOf(config), nodeName) }
-	return clients{kubernetes: client, nodeUID: now(), nodeUIDNow: now}, nil
+	c := clients{
+		kubernetes: client, nodeUID: types.UID(o.nodeUID),
+		nodes:  objects.Resource(corev1.SchemeGroupVersion.WithResource("nodes")),
+		claims: objects.Resource(resourceapi.SchemeGroupVersion.WithResource("resourceclaims")),
+	}
+	if o.nodeUID == "" {
+		c.nodeUIDNow = func() types.UID { return nodeUIDOf(tokenOf(config), nodeName) }
+		c.nodeUID = c.nodeUIDNow()
+	}
+	return c, nil
 }
 
 // errNodeReplaced ends the process, which takes the new UID when it starts again.

@@ -16,6 +16,7 @@ import (
 	"github.com/tranche-dra/tranche/pkg/card/nvml"
 	"github.com/tranche-dra/tranche/pkg/doctor"
 	"github.com/tranche-dra/tranche/pkg/driver"
+	"github.com/tranche-dra/tranche/pkg/labels"
 )
 
 // checksOf are the checks of a node whose driver has that configuration. The
@@ -73,6 +74,9 @@ func clusterChecks(o *options, config *v1alpha1.NodeConfig, cards hardware) ([]d
 	return []doctor.Check{
 		{Name: name, Examiner: doctor.APIServer{Client: c.kubernetes, Forced: config.ForceOldKubernetes}},
 		{Name: "published cards", Examiner: doctor.Slices{Client: c.kubernetes, Node: config.NodeName, Driver: driver.Name, Cards: cards}},
+		{Name: "default policy", Examiner: doctor.DefaultPolicy{
+			Client: c.kubernetes, Node: config.NodeName, Configured: labels.Configured{Policy: config.DefaultPolicy, By: o.defaultPolicyBy},
+		}},
 		{Name: "device classes", Examiner: doctor.Classes{Client: c.kubernetes, Names: deviceclasses.Names()}},
 		{Name: "admission policies", Examiner: doctor.Policies{Client: c.kubernetes, Policies: policies, Bindings: bindings}},
 	}, nil

@@ -26,6 +26,8 @@ type options struct {
 
 	given     *pflag.FlagSet
 	overrides []override
+	// defaultPolicyBy says who chose the configuration's default policy.
+	defaultPolicyBy string
 }
 
 // override puts the value of one flag in its place in the configuration, which
@@ -36,8 +38,12 @@ type override struct {
 	apply func(*v1alpha1.NodeConfig)
 }
 
-// nodeNameFlag has an environment variable as well.
-const nodeNameFlag = "node-name"
+const (
+	// nodeNameFlag has an environment variable as well.
+	nodeNameFlag = "node-name"
+	// defaultPolicyFlag has a label of the node as well, which wins.
+	defaultPolicyFlag = "default-policy"
+)
 
 func newOptions(getenv func(string) string) *options { return &options{getenv: getenv} }
 
@@ -59,7 +65,7 @@ func (o *options) addTo(flags *pflag.FlagSet) {
 	o.text("driver-root-mount", "driverRootMount", "`directory` where this process sees --driver-root (default: the same)", func(c *v1alpha1.NodeConfig, v string) { c.DriverRootMount = v })
 	o.text("cards", "cardSource", "`source` that cards are looked for in: auto, nvml or sim (default auto: sim if --sim-fleet is given, else nvml)", func(c *v1alpha1.NodeConfig, v string) { c.CardSource = v1alpha1.CardSource(v) })
 	o.text("sim-fleet", "simFleet", "`file` that lists simulated cards", func(c *v1alpha1.NodeConfig, v string) { c.SimFleet = v })
-	o.text("default-policy", "defaultPolicy", "`policy` of shares that name none: "+policies()+" (default "+string(v1alpha1.DefaultPolicy)+")", func(c *v1alpha1.NodeConfig, v string) { c.DefaultPolicy = share.Policy(v) })
+	o.text(defaultPolicyFlag, "defaultPolicy", "`policy` of shares that name none, unless the node has the label "+v1alpha1.LabelDefaultPolicy+": "+policies()+" (default "+string(v1alpha1.DefaultPolicy)+")", func(c *v1alpha1.NodeConfig, v string) { c.DefaultPolicy = share.Policy(v) })
 	o.text("metrics-address", "metricsAddress", "`host:port` of /metrics, /readyz and /healthz, empty for none (default "+v1alpha1.DefaultMetricsAddress+")", func(c *v1alpha1.NodeConfig, v string) { c.MetricsAddress = &v })
 	o.text("health-address", "healthAddress", "`host:port` of the gRPC health service, empty for none (default "+v1alpha1.DefaultHealthAddress+")", func(c *v1alpha1.NodeConfig, v string) { c.HealthAddress = &v })
 
@@ -91,6 +97,13 @@ func (o *options) config() (*v1alpha1.NodeConfig, error) {
 		if config, err = v1alpha1.DecodeNodeConfig(raw); err != nil {
 			return nil, fmt.Errorf("read configuration %s: %w", o.file, err)
 		}
+	}
+	o.defaultPolicyBy = "built in"
+	if config.DefaultPolicy != "" {
+		o.defaultPolicyBy = "file " + o.file
+	}
+	if o.given.Changed(defaultPolicyFlag) {
+		o.defaultPolicyBy = "flag --" + defaultPolicyFlag
 	}
 	for _, f := range o.overrides {
 		if o.given.Changed(f.flag) {

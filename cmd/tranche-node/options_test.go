@@ -53,13 +53,15 @@ func TestConfig(t *testing.T) {
 			require.Equal(t, v1alpha1.DefaultKubeletRoot, c.KubeletRoot)
 			require.Equal(t, v1alpha1.DefaultSlotsPerCard, *c.SlotsPerCard)
 			require.Equal(t, v1alpha1.DefaultPolicy, c.DefaultPolicy)
+			require.Equal(t, "built in", o.defaultPolicyBy)
 			require.Equal(t, ":9478", *c.MetricsAddress)
 			require.False(t, c.ForceOldKubernetes)
 		}},
-		"a file": {file: header + "nodeName: from-file\nslotsPerCard: 8\ndefaultPolicy: fixed-share\n", want: func(t *testing.T, _ *options, c *v1alpha1.NodeConfig) {
+		"a file": {file: header + "nodeName: from-file\nslotsPerCard: 8\ndefaultPolicy: fixed-share\n", want: func(t *testing.T, o *options, c *v1alpha1.NodeConfig) {
 			require.Equal(t, "from-file", c.NodeName)
 			require.Equal(t, 8, *c.SlotsPerCard)
 			require.Equal(t, share.Fixed, c.DefaultPolicy)
+			require.Equal(t, "file "+o.file, o.defaultPolicyBy)
 		}},
 		"flags win over the file": {
 			file: header + "nodeName: from-file\nslotsPerCard: 8\ncdiRoot: /file/cdi\nforceOldKubernetes: true\n",
@@ -79,7 +81,8 @@ func TestConfig(t *testing.T) {
 				"--default-policy=best-effort", "--health-address=:1", "--force-old-kubernetes",
 				"--run-dir=/7", "--runtime-dir=/8", "--runtime-source=/9", "--arbiter-timeout=1s",
 			},
-			want: func(t *testing.T, _ *options, c *v1alpha1.NodeConfig) {
+			want: func(t *testing.T, o *options, c *v1alpha1.NodeConfig) {
+				require.Equal(t, "flag --default-policy", o.defaultPolicyBy)
 				require.Equal(t, []string{"/1", "/2", "/3", "/4", "/5", "/6"}, []string{c.KubeletRoot, c.CDIRoot, c.StateDir, c.DriverRoot, c.DriverRootMount, c.SimFleet})
 				require.Equal(t, []string{"/7", "/8", "/9"}, []string{c.RunDir, c.RuntimeDir, c.RuntimeSource})
 				require.Equal(t, time.Second, c.ArbiterTimeout.Duration)

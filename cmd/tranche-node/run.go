@@ -25,6 +25,7 @@ import (
 	"github.com/tranche-dra/tranche/pkg/driver"
 	"github.com/tranche-dra/tranche/pkg/durable"
 	"github.com/tranche-dra/tranche/pkg/hostdir"
+	"github.com/tranche-dra/tranche/pkg/labels"
 	"github.com/tranche-dra/tranche/pkg/metrics"
 	"github.com/tranche-dra/tranche/pkg/podresources"
 	"github.com/tranche-dra/tranche/pkg/prepare"
@@ -72,8 +73,9 @@ func run(ctx context.Context, o *options, config *v1alpha1.NodeConfig, c clients
 	defer events.Close()
 	recorder := metrics.New(build(), *config.SlotsPerCard, heldShares{s.records})
 	installed := openLibraries(ctx, config)
+	policy := labels.NewDefaultPolicy(c.nodes, config.NodeName, labels.Configured{Policy: config.DefaultPolicy, By: o.defaultPolicyBy}, events)
 	preparer := prepare.New(prepare.Config{
-		Node:  claims.Node{Driver: driver.Name, Pool: config.NodeName, DefaultPolicy: claims.Always(config.DefaultPolicy), Card: inventory.Card},
+		Node:  claims.Node{Driver: driver.Name, Pool: config.NodeName, DefaultPolicy: policy.Policy, Card: inventory.Card},
 		Slots: *config.SlotsPerCard, BootID: strings.TrimSpace(string(bootID)),
 		Records: s.records, Locks: s.locks, Specs: s.specs, Dirs: s.dirs, Driver: cards.files,
 		Report: reports{events, recorder}, Libraries: installed, Arbiter: probe.Arbiter{Patience: config.ArbiterTimeout.Duration},
@@ -98,7 +100,16 @@ func run(ctx context.Context, o *options, config *v1alpha1.NodeConfig, c clients
 	if _, err := inventory.Refresh(ctx); err != nil {
 		logger.Error(err, "Cannot list cards yet")
 	}
-	return serve(ctx, c, config, node, healer, recorder)
+	return serve(ctx, config, node, recorder,
+		healer.Run,
+		watchOf(config).Run,
+		func(ctx context.Context) error { return watchNode(ctx, c, nodeUIDInterval) },
+		func(ctx context.Context) error { policy.Run(ctx); return nil },
+		func(ctx context.Context) error {
+			labels.NewCeilings(c.claims, s.records, preparer).Run(ctx)
+			return nil
+		},
+		func(ctx context.Context) error { settleMemory(ctx); return nil })
 }
 
 // openLibraries finds this driver's own version of the sharing runtime. It is
@@ -120,8 +131,9 @@ func openLibraries(ctx context.Context, config *v1alpha1.NodeConfig) *libraries.
 	return installed
 }
 
-// serve runs everything that runs; the first that fails ends the others.
-func serve(ctx context.Context, c clients, config *v1alpha1.NodeConfig, node *driver.Driver, healer *reconcile.Reconciler, recorder *metrics.Node) error {
+// serve runs the driver, its servers and all others that run; the first that fails
+// ends the rest.
+func serve(ctx context.Context, config *v1alpha1.NodeConfig, node *driver.Driver, recorder *metrics.Node, others ...func(context.Context) error) error {
 	http, err := listen(ctx, "metrics", *config.MetricsAddress)
 	if err != nil {
 		return err
@@ -133,11 +145,10 @@ func serve(ctx context.Context, c clients, config *v1alpha1.NodeConfig, node *dr
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return serveHTTP(ctx, http, handler(node, recorder.Handler())) })
 	group.Go(func() error { return serveHealth(ctx, health, node) })
-	group.Go(func() error { return healer.Run(ctx) })
-	group.Go(func() error { return watchOf(config).Run(ctx) })
 	group.Go(func() error { return node.Run(ctx) })
-	group.Go(func() error { return watchNode(ctx, c, nodeUIDInterval) })
-	group.Go(func() error { settleMemory(ctx); return nil })
+	for _, run := range others {
+		group.Go(func() error { return run(ctx) })
+	}
 	return group.Wait()
 }
 

@@ -41,6 +41,7 @@ const patient = 30 * time.Second // a bound for tests that would hang, never a m
 type process struct {
 	root, metrics, health, source string
 	api                           *fake.Clientset
+	nodes, claims                 fixture.Objects
 	stop                          context.CancelFunc
 	wait                          func() error
 }
@@ -68,7 +69,7 @@ func start(t *testing.T, args ...string) *process {
 	var result error
 	go func() {
 		defer close(done)
-		result = run(ctx, o, config, clients{kubernetes: p.api, nodeUID: types.UID("node-uid")})
+		result = run(ctx, o, config, clients{kubernetes: p.api, nodes: &p.nodes, claims: &p.claims, nodeUID: types.UID("node-uid")})
 	}()
 	p.stop, p.wait = cancel, func() error { <-done; return result }
 	t.Cleanup(func() {

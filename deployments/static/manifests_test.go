@@ -121,8 +121,9 @@ func TestTheRolesAllowWhatIsUsedAndNothingElse(t *testing.T) {
 	}, allowed(arbiter))
 	require.Equal(t, map[string][]string{
 		"resource.k8s.io/resourceslices": {"list", "watch", "create", "update", "delete"},
-		"resource.k8s.io/resourceclaims": {"get"},
+		"resource.k8s.io/resourceclaims": {"get", "list", "watch"},
 		"resource.k8s.io/deviceclasses":  {"get", "list"},
+		"/nodes":                         {"list", "watch"},
 		"/events":                        {"create", "patch"},
 		"events.k8s.io/events":           {"create", "patch"},
 
