@@ -54,7 +54,7 @@ type Grant struct {
 	// Contended, with Open: others wait, so what is not used is to be given back.
 	Contended bool
 	// Tell, with Open: the card is lent to others meanwhile. The tenant may launch
-	// at once and says so (Scheduler.Demand), upon which the others are stopped.
+	// at once and says so (Scheduler.Wants), upon which the others are stopped.
 	Tell bool
 }
 
@@ -84,8 +84,10 @@ type Config struct {
 	// Credit is how much time a share can have saved up while it slept: 20 ms.
 	Credit time.Duration
 	// Hold is the least time that an online share is idle before offline work
-	// resumes: 1 ms.
-	Hold time.Duration
+	// resumes, LongestHold the most that its own habits make of it: 1 ms and 20 ms.
+	Hold, LongestHold time.Duration
+	// Least is how long a lease lasts at least, whoever of the same level wakes: 1 ms.
+	Least time.Duration
 	// Drain is how long a tenant that was closed may have work in flight before the
 	// card goes to the next one all the same: 100 ms.
 	Drain time.Duration
@@ -132,7 +134,14 @@ type CardState struct {
 	Quantum time.Duration
 	// Switches counts how often the card went from one tenant to another.
 	Switches uint64
-	Tenants  []TenantState
+	// Time since the card has tenants is Held (the lease was used), Draining (nobody's
+	// lease was, and work in flight of closed ones ran on) or Idle.
+	Held, Draining, Idle time.Duration
+	// Overlap is what tenants held at the same time as another: their sums of
+	// Usage.Held are Held + Draining + Overlap.
+	Overlap time.Duration
+	// Tenants by key.
+	Tenants []TenantState
 }
 
 // Preempted is one lease that was taken back: who for, and how long it took from when

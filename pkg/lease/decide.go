@@ -1,0 +1,335 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package lease
+
+import (
+	"math"
+
+	"github.com/tranche-dra/tranche/pkg/share"
+)
+
+// passes over the cards that one decision takes at most: what gangs do on one
+// card can change what is right on another, which a next decision would find as well.
+const passes = 4
+
+// soon is the least time to the next decision.
+const soon = 1000
+
+// Decide what is to be done. The slice of changes is good until the next call.
+func (s *Scheduler) Decide(now Time) Decision {
+	now = s.at(now)
+	if len(s.gangs) > 0 {
+		for _, b := range s.boards {
+			b.account(now)
+		}
+	}
+	s.closing, s.changes = s.closing[:0], s.changes[:0]
+	for _, b := range s.boards {
+		b.seen = false
+	}
+	for range passes {
+		if !s.pass(now) {
+			break
+		}
+	}
+	next := Never
+	for _, b := range s.boards {
+		if b.seen {
+			b.due = b.next(now)
+			s.tell(b, now)
+		}
+		next = min(next, b.due)
+	}
+	s.closing = append(s.closing, s.changes...)
+	return Decision{Changes: s.closing, Next: next}
+}
+
+// pass over the cards that something is due on, and tell whether there was one.
+func (s *Scheduler) pass(now Time) bool {
+	found := false
+	for _, b := range s.boards {
+		b.look = b.due <= now
+		if b.look {
+			b.account(now)
+			b.seen, b.due, found = true, Never, true
+		}
+	}
+	for _, b := range s.boards {
+		if b.look {
+			s.review(b, now)
+		}
+	}
+	for _, b := range s.boards {
+		if b.look {
+			s.fill(b, now)
+		}
+	}
+	return found
+}
+
+// review whether the lease of the card's holder is over.
+func (s *Scheduler) review(b *board, now Time) {
+	b.free(s, now)
+	h := b.holder
+	if h == nil {
+		return
+	}
+	upper := b.best(false, now)
+	switch {
+	case h.withheld:
+		s.shut(h, nil, now)
+	case h.lower && upper != nil:
+		s.shut(h, upper, now)
+	case !h.wants:
+		if upper != nil || b.best(true, now) != nil {
+			s.shut(h, nil, now)
+		}
+	case now >= b.end(h, now):
+		best := b.best(h.lower, now)
+		switch {
+		case h.roomy() && (best == nil || h.before(best) && !best.sameLag(h)):
+			h.turn = now
+		case best != nil || h.ceiling < 1:
+			s.shut(h, best, now)
+		}
+	}
+}
+
+// sameLag tells whether the two are owed the same but for rounding.
+func (t *tenant) sameLag(o *tenant) bool { return math.Abs(t.lag()-o.lag()) < 10 }
+
+// free opens the card to a tenant who is alone there and may use all of it.
+func (b *board) free(s *Scheduler, now Time) {
+	for _, t := range b.tenants {
+		free := len(b.tenants) == 1 && t.ceiling == 1 && !t.withheld
+		if free == t.free {
+			continue
+		}
+		t.free = free
+		if free {
+			b.holder, t.open = nil, false
+			s.settle(t, now)
+			b.taken(t, now)
+			continue
+		}
+		// Somebody came, and finds the card in use.
+		if b.holder == nil && !t.withheld {
+			b.holder, t.open = t, true
+			t.since, t.turn = now, now
+			continue
+		}
+		t.open = true
+		s.shut(t, nil, now)
+	}
+}
+
+// best of those of a level who could have the card and do not, or nil. The lower
+// level is out of the question while the upper one uses the card.
+func (b *board) best(lower bool, now Time) *tenant {
+	if lower && !b.lent(now) {
+		return nil
+	}
+	var best *tenant
+	for _, t := range b.tenants {
+		if t.lower == lower && !t.open && t.ready() && (best == nil || t.before(best)) {
+			best = t
+		}
+	}
+	return best
+}
+
+// lent tells whether the lower level may have the card.
+func (b *board) lent(now Time) bool {
+	for _, t := range b.tenants {
+		if t.lower || t.free || t.withheld {
+			continue
+		}
+		if t.wants && (t.open || t.ready()) || !t.wants && t.gaps.until > now {
+			return false
+		}
+	}
+	return true
+}
+
+// contended tells whether others than t wait for the card, or would if they had room.
+func (b *board) contended(t *tenant, now Time) bool {
+	for _, o := range b.tenants {
+		if o != t && o.counts() && !o.free {
+			return true
+		}
+	}
+	return false
+}
+
+// end of the lease of a holder who goes on to want the card, as far as it is known
+// now.
+func (b *board) end(h *tenant, now Time) Time {
+	end := Never
+	if h.ceiling < 1 {
+		end = h.turn + b.turnOf(h)
+	}
+	for _, t := range b.tenants {
+		if t.lower != h.lower || t.open || !t.ready() {
+			continue
+		}
+		end = min(end, h.turn+b.turnOf(h))
+		if !t.urgent() {
+			continue
+		}
+		when := now
+		if behind := h.lag() - t.lag(); behind > 0 && !(t.gang != nil && t.gang.stuck) {
+			when += Time(math.Ceil(behind * h.part))
+		}
+		end = min(end, max(when, h.since+b.config.Least))
+	}
+	return end
+}
+
+// fill a card that nobody holds.
+func (s *Scheduler) fill(b *board, now Time) {
+	if b.holder != nil {
+		return
+	}
+	best := b.best(false, now)
+	if best == nil {
+		best = b.best(true, now)
+	}
+	if best == nil {
+		return
+	}
+	if best.gang != nil && len(best.gang.members) > 1 {
+		best = s.assemble(b, best, now)
+	}
+	if best != nil && b.clear(best, now) {
+		s.open(best, now)
+	}
+}
+
+// clear tells whether nobody's work in flight keeps the tenant from the card.
+func (b *board) clear(t *tenant, now Time) bool {
+	for _, o := range b.tenants {
+		if o != t && o.draining && (o.lower == t.lower || t.lower) && now < o.shut+b.config.Drain {
+			return false
+		}
+	}
+	return true
+}
+
+// open the card to the tenant.
+func (s *Scheduler) open(t *tenant, now Time) {
+	b := t.board
+	if t.draining {
+		t.stopped = Preempted{}
+		s.settle(t, now)
+	}
+	b.holder, t.open, t.woke = t, true, false
+	t.since, t.turn = now, now
+	b.taken(t, now)
+}
+
+// taken counts the times that the card changes hands.
+func (b *board) taken(t *tenant, now Time) {
+	if b.previous != t.Key {
+		b.previous = t.Key
+		b.switches++
+	}
+	b.since = now
+}
+
+// shut the lease of a holder, for somebody or for nobody, and those of its gang.
+func (s *Scheduler) shut(t *tenant, by *tenant, now Time) {
+	together := t.wants && t.gang != nil
+	s.shutOne(t, by, now)
+	if !together {
+		return
+	}
+	t.gang.shutAt(now)
+	for _, m := range t.gang.members {
+		if m.open {
+			m.board.account(now)
+			s.shutOne(m, by, now)
+			m.board.due = 0
+		}
+	}
+}
+
+func (s *Scheduler) shutOne(t *tenant, by *tenant, now Time) {
+	t.open = false
+	if t.board.holder == t {
+		t.board.holder = nil
+	}
+	if !t.wants {
+		return
+	}
+	t.draining, t.shut, t.asked = true, now, now
+	if by != nil {
+		t.usage.Preemptions++
+		t.stopped, t.stoppedAt = Preempted{Key: t.Key, For: by.Key}, now
+		if by.urgent() || t.lower && !by.lower {
+			t.stoppedAt = by.asked
+		}
+	}
+}
+
+// next time at which the card is to be looked at if nothing happens.
+func (b *board) next(now Time) Time {
+	next := Never
+	h := b.holder
+	if h != nil && h.wants {
+		next = b.end(h, now)
+	}
+	b.served = b.lent(now)
+	waits := false
+	for _, t := range b.tenants {
+		if t.free || t.withheld {
+			continue
+		}
+		if t.wants && !t.open {
+			waits = true
+		}
+		if !t.open && !t.roomy() && (t.wants || t.Class == share.Online) {
+			next = min(next, t.roomAt(now))
+		}
+		if !t.wants && t.gaps.until > now {
+			next = min(next, t.gaps.until)
+		}
+	}
+	for _, t := range b.tenants {
+		if end := t.shut + b.config.Drain; waits && t.draining && end > now {
+			next = min(next, end)
+		}
+	}
+	return max(next, now+soon)
+}
+
+// tell the tenants what has changed for them.
+func (s *Scheduler) tell(b *board, now Time) {
+	for _, t := range b.tenants {
+		grant := b.grant(t, now)
+		if grant == t.told {
+			continue
+		}
+		if t.told.Tell && grant.State == Closed && t.wants && !t.draining {
+			// It has launched something, or may have.
+			t.draining, t.shut = true, now
+		}
+		t.told = grant
+		if grant.State == Closed {
+			s.closing = append(s.closing, Change{Key: t.Key, Grant: grant})
+		} else {
+			s.changes = append(s.changes, Change{Key: t.Key, Grant: grant})
+		}
+	}
+}
+
+func (b *board) grant(t *tenant, now Time) Grant {
+	switch {
+	case t.free:
+		return Grant{State: Free}
+	case t.open:
+		return Grant{State: Open, Contended: t.ceiling < 1 || b.contended(t, now)}
+	case t.Class == share.Online && !t.wants && !t.withheld && t.roomy() && b.holder != nil && b.holder.lower:
+		return Grant{State: Open, Tell: true}
+	}
+	return Grant{}
+}

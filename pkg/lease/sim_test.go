@@ -1,0 +1,302 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package lease_test
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tranche-dra/tranche/pkg/card"
+	"github.com/tranche-dra/tranche/pkg/lease"
+	"github.com/tranche-dra/tranche/pkg/share"
+)
+
+const (
+	us = time.Microsecond
+	ms = time.Millisecond
+
+	// What hand-overs cost: the arbiter's reaction to a bell, and the tenant's to
+	// a changed word.
+	bellDelay = 15 * us
+	wakeDelay = 15 * us
+	// idleBefore wants is taken back.
+	idleBefore = 300 * us
+	window     = ms
+)
+
+// worker is one tenant of the simulated card: a process that launches kernels one
+// after another, as its lease and its window allow, and thinks between them.
+type worker struct {
+	spec lease.Tenant
+	// kernel is how long the next one takes, think how long the process waits after it
+	// before it launches another one. Zero think is a stream that is never empty.
+	kernel, think func() time.Duration
+	// from and until the worker runs. until 0 is for ever.
+	from, until lease.Time
+	// frozen processes neither launch nor answer from then on, 0 for never.
+	frozen lease.Time
+
+	grant    lease.Grant
+	wants    bool
+	queue    []time.Duration // in flight, the first one runs
+	queued   time.Duration
+	progress time.Duration // of the first one
+	ready    lease.Time    // when the next launch can be made
+	idle     lease.Time    // since when nothing is in flight
+	closed   bool          // and has not said that it is drained
+	waiting  lease.Time    // since when a launch waits, -1 if none does
+
+	busy time.Duration
+	done int
+	wait []time.Duration // of each launch that had to
+	log  []span
+}
+
+type span struct{ from, to lease.Time }
+
+type event struct {
+	at lease.Time
+	n  int
+	do func()
+}
+
+// sim is cards, workers and a scheduler in virtual time.
+type sim struct {
+	t       *testing.T
+	s       *lease.Scheduler
+	now     lease.Time
+	workers []*worker
+	events  []event
+	n       int
+	next    lease.Time
+}
+
+func (m *sim) after(d time.Duration, do func()) {
+	m.n++
+	e := event{m.now + d, m.n, do}
+	at, _ := slices.BinarySearchFunc(m.events, e, func(a, b event) int {
+		if a.at != b.at {
+			return int(min(max(a.at-b.at, -1), 1))
+		}
+		return a.n - b.n
+	})
+	m.events = slices.Insert(m.events, at, e)
+}
+
+func tenant(key, uuid string, policy share.Policy, cores card.Percent) lease.Tenant {
+	return lease.Tenant{
+		Key: share.Key(key), Card: card.UUID(uuid), Policy: policy, Class: share.NoClass,
+		Limits: share.Limits{Cores: cores}, Ceiling: 100,
+	}
+}
+
+func always(d time.Duration) func() time.Duration { return func() time.Duration { return d } }
+
+func busy(spec lease.Tenant, kernel time.Duration) *worker {
+	return &worker{spec: spec, kernel: always(kernel), think: always(0), waiting: -1}
+}
+
+func simulate(t *testing.T, workers ...*worker) *sim {
+	t.Helper()
+	m := &sim{t: t, s: lease.New(lease.Config{}), next: lease.Never}
+	for _, w := range workers {
+		m.add(w)
+	}
+	return m
+}
+
+func (m *sim) add(w *worker) {
+	m.workers = append(m.workers, w)
+	m.after(max(w.from-m.now, 0), func() {
+		m.s.Put(m.now, w.spec)
+		w.ready, w.idle = m.now, m.now
+		m.decide()
+		m.launch(w)
+	})
+	if w.until > 0 {
+		m.after(w.until-m.now, func() {
+			w.queue, w.queued = nil, 0
+			m.s.Remove(m.now, w.spec.Key)
+			m.decide()
+		})
+	}
+}
+
+// decide asks the scheduler, and makes its changes known.
+func (m *sim) decide() {
+	d := m.s.Decide(m.now)
+	m.next = d.Next
+	require.Greater(m.t, d.Next, m.now)
+	opened := false
+	for _, c := range d.Changes {
+		if c.State == lease.Closed {
+			require.False(m.t, opened, "closings come first")
+		} else {
+			opened = true
+		}
+		for _, w := range m.workers {
+			if w.spec.Key == c.Key {
+				m.after(wakeDelay, func() { m.told(w, c.Grant) })
+			}
+		}
+	}
+}
+
+func (w *worker) gone(now lease.Time) bool {
+	return now < w.from || w.until > 0 && now >= w.until || w.frozen > 0 && now >= w.frozen
+}
+
+func (m *sim) told(w *worker, g lease.Grant) {
+	w.grant = g
+	if w.gone(m.now) {
+		return
+	}
+	w.closed = g.State == lease.Closed
+	m.launch(w)
+	m.settle(w)
+}
+
+// ring tells the arbiter something, which decides a little later.
+func (m *sim) ring(do func()) {
+	m.after(bellDelay, func() { do(); m.decide() })
+}
+
+func (m *sim) want(w *worker, wants bool) {
+	if w.wants != wants {
+		w.wants = wants
+		m.ring(func() { m.s.Wants(m.now, w.spec.Key, wants) })
+	}
+}
+
+// launch what may be launched now.
+func (m *sim) launch(w *worker) {
+	if w.gone(m.now) {
+		return
+	}
+	for m.now >= w.ready {
+		m.want(w, true)
+		if w.grant.State == lease.Closed {
+			if w.waiting < 0 {
+				w.waiting = m.now
+			}
+			return
+		}
+		k := w.kernel()
+		if len(w.queue) > 0 && w.queued-w.progress+k > window {
+			return
+		}
+		if w.waiting >= 0 {
+			w.wait = append(w.wait, m.now-w.waiting)
+			w.waiting = -1
+		}
+		w.queue = append(w.queue, k)
+		w.queued += k
+		if w.think() > 0 {
+			w.ready = lease.Never
+		}
+	}
+}
+
+// settle what the process says when nothing is in flight.
+func (m *sim) settle(w *worker) {
+	if len(w.queue) > 0 || w.gone(m.now) {
+		return
+	}
+	if w.closed && w.wants {
+		w.closed = false
+		m.ring(func() { m.s.Drained(m.now, w.spec.Key) })
+	}
+	if w.wants && w.waiting < 0 && m.now-w.idle >= idleBefore && (w.grant.Contended || w.grant.State == lease.Closed) {
+		m.want(w, false)
+	}
+}
+
+// run until then: what is in flight on a card divides it.
+func (m *sim) run(until lease.Time) {
+	for m.now < until {
+		at := min(until, m.next)
+		if len(m.events) > 0 {
+			at = min(at, m.events[0].at)
+		}
+		users := map[card.UUID]time.Duration{}
+		for _, w := range m.workers {
+			if len(w.queue) > 0 {
+				users[w.spec.Card]++
+			}
+		}
+		for _, w := range m.workers {
+			if len(w.queue) > 0 {
+				at = min(at, m.now+(w.queue[0]-w.progress)*users[w.spec.Card])
+			}
+		}
+		at = max(at, m.now)
+		for _, w := range m.workers {
+			if len(w.queue) > 0 {
+				d := (at - m.now) / users[w.spec.Card]
+				w.progress += d
+				w.busy += d
+				if n := len(w.log); n > 0 && w.log[n-1].to == m.now {
+					w.log[n-1].to = at
+				} else if at > m.now {
+					w.log = append(w.log, span{m.now, at})
+				}
+			}
+		}
+		m.now = at
+		m.step()
+	}
+}
+
+// step does what is due now.
+func (m *sim) step() {
+	for _, w := range m.workers {
+		for len(w.queue) > 0 && w.progress >= w.queue[0] {
+			w.progress -= w.queue[0]
+			w.queued -= w.queue[0]
+			w.queue = w.queue[1:]
+			w.done++
+			if len(w.queue) == 0 {
+				m.rest(w)
+			}
+			m.launch(w)
+		}
+	}
+	for len(m.events) > 0 && m.events[0].at <= m.now {
+		e := m.events[0]
+		m.events = m.events[1:]
+		e.do()
+	}
+	if m.next <= m.now {
+		m.decide()
+	}
+}
+
+// rest: nothing is in flight any more.
+func (m *sim) rest(w *worker) {
+	w.progress = 0
+	w.idle = m.now
+	m.after(0, func() { m.settle(w) })
+	m.after(idleBefore, func() { m.settle(w) })
+	if think := w.think(); think > 0 {
+		m.after(think, func() {
+			w.ready = m.now
+			m.launch(w)
+		})
+	}
+}
+
+// shares that each worker got of its card, in percent, over the last d.
+func (m *sim) shares(d time.Duration) []float64 {
+	var parts []float64
+	for _, w := range m.workers {
+		var sum time.Duration
+		for _, s := range w.log {
+			sum += max(0, s.to-max(s.from, m.now-d))
+		}
+		parts = append(parts, 100*float64(sum)/float64(d))
+	}
+	return parts
+}

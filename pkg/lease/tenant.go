@@ -1,0 +1,191 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package lease
+
+import (
+	"math"
+	"time"
+
+	"github.com/tranche-dra/tranche/pkg/card"
+	"github.com/tranche-dra/tranche/pkg/share"
+)
+
+// tenant with all that is known of it.
+type tenant struct {
+	Tenant
+	board *board
+	gang  *gang
+
+	// What the policy comes to: parts of the card. floor is guaranteed, weight is for
+	// what is left over, ceiling is never passed.
+	floor, weight, ceiling float64
+	lower                  bool
+
+	wants, withheld bool
+	open, free      bool
+	draining        bool
+	told            Grant
+
+	asked Time // when it began to want
+	woke  bool // and has not had the card since
+	since Time // when the lease began
+	turn  Time // from when the present quantum counts
+	shut  Time // when it was closed
+
+	stopped   Preempted // what becomes of the lease that was taken back
+	stoppedAt Time
+
+	// rate is the part of the card that it is entitled to, part the same of what all of
+	// its level who want the card are entitled to.
+	rate, part float64
+	// balance is service that it is owed by the others of its level, room is time that
+	// its ceiling lets it have the card for. Nanoseconds.
+	balance, room float64
+	entitled      float64
+	usage         Usage
+	gaps          gaps
+}
+
+// put what was said of the tenant.
+func (t *tenant) put(spec Tenant) {
+	t.Tenant = spec
+	t.lower = spec.Class == share.Offline
+	cores := spec.Limits.Cores
+	if t.lower {
+		cores = spec.Limits.OfflineCores
+	}
+	part := fraction(cores)
+	t.floor, t.weight, t.ceiling = 0, 1, 1
+	if part > 0 {
+		most := fraction(spec.Ceiling)
+		if most == 0 {
+			most = 1
+		}
+		switch spec.Policy {
+		case share.Fixed:
+			t.floor, t.weight, t.ceiling = part, 0, part
+		case share.GuaranteedBurst:
+			t.floor, t.weight, t.ceiling = part, part*100, max(part, most)
+		case share.NativeBurst:
+			t.weight, t.ceiling = part*100, most
+		case share.BestEffort:
+		}
+	}
+	if t.ceiling == 1 {
+		t.room = 0
+	}
+}
+
+func fraction(p card.Percent) float64 {
+	return float64(min(max(p, 0), card.WholeCompute)) / float64(card.WholeCompute)
+}
+
+// counts tells whether the card is divided with the tenant in mind.
+func (t *tenant) counts() bool { return t.wants && !t.withheld }
+
+// holds tells whether the time that passes is the tenant's.
+func (t *tenant) holds() bool { return t.draining || (t.open || t.free) && t.wants }
+
+// roomy tells whether the ceiling lets the tenant begin a turn.
+func (t *tenant) roomy() bool { return t.room > -1 }
+
+// roomAt is when roomy becomes true.
+func (t *tenant) roomAt(now Time) Time {
+	if t.roomy() {
+		return now
+	}
+	return now + Time(math.Ceil(-t.room/t.ceiling))
+}
+
+// lag is how long ago the tenant should have had what it is owed.
+func (t *tenant) lag() float64 {
+	if t.gang != nil {
+		return t.gang.lag()
+	}
+	return t.ownLag()
+}
+
+func (t *tenant) ownLag() float64 {
+	if t.part <= 0 {
+		return 0
+	}
+	return t.balance / t.part
+}
+
+// ready tells whether the tenant could use the card at once.
+func (t *tenant) ready() bool {
+	if !t.counts() || t.free {
+		return false
+	}
+	if t.gang != nil {
+		return t.gang.ready()
+	}
+	return t.roomy()
+}
+
+// urgent tells whether the tenant may end a turn of somebody who is owed less.
+func (t *tenant) urgent() bool {
+	return t.woke || t.gang != nil && (t.gang.pressing || t.gang.stuck)
+}
+
+// before tells whether the tenant is to have the card rather than another of its
+// level.
+func (t *tenant) before(o *tenant) bool {
+	if a, b := t.gang != nil && t.gang.stuck, o.gang != nil && o.gang.stuck; a != b {
+		return a
+	}
+	a, b := t.lag(), o.lag()
+	if a != b {
+		return a > b
+	}
+	if t.gang != nil && o.gang != nil && t.gang != o.gang {
+		return t.gang.name < o.gang.name
+	}
+	if t.asked != o.asked {
+		return t.asked < o.asked
+	}
+	return t.Key < o.Key
+}
+
+// account for a time in which the tenant held the card or not. service is what the
+// tenants of its level got in it, and served tells whether that level might run.
+func (t *tenant) account(d time.Duration, service float64, served bool, credit time.Duration) {
+	held := t.holds()
+	if t.wants {
+		t.usage.Wanted += d
+		if held {
+			t.usage.Held += d
+		} else {
+			t.usage.Throttled += d
+		}
+	}
+	ns := float64(d)
+	charge := 0.0
+	if held {
+		charge = ns
+	}
+	if t.ceiling < 1 {
+		most := 0.0
+		if t.wants {
+			most = float64(credit)
+		}
+		t.room = min(t.room+t.ceiling*ns-charge, most)
+	}
+	switch {
+	case t.counts():
+		t.balance += t.part*service - charge
+		if served {
+			t.entitled += t.rate * ns
+		}
+	case held:
+		t.balance -= charge
+	case served && t.balance < 0:
+		t.balance = min(t.balance+t.part*ns, 0)
+	}
+	t.balance = max(t.balance, -float64(longestDebt))
+}
+
+// longestDebt that a tenant can have: the time over which shares are promised to be
+// right. A process that was stopped for an hour with work in flight does not
+// make its share wait for days.
+const longestDebt = 10 * time.Second
