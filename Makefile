@@ -137,7 +137,7 @@ lint: machine-build ## Check style, mistakes and which package imports which
 	for module in $(MODULES); do (cd $$module && $(TOOL) golangci-lint run --config '$(CURDIR)/.golangci.yml' $(LINTFLAGS) ./...); done
 
 .PHONY: bench
-bench: bench-node bench-runtime bench-cluster ## Measure, print tables and write build/bench/*.json
+bench: bench-node bench-runtime bench-sharing bench-cluster ## Measure, print tables and write build/bench/*.json
 
 .PHONY: bench-node
 bench-node: machine-build ## Measure preparing and publishing
@@ -146,6 +146,13 @@ bench-node: machine-build ## Measure preparing and publishing
 .PHONY: bench-runtime
 bench-runtime: machine-native native $(NATIVE)/hollow/libcuda-real.so.1 ## Measure what the sharing runtime adds to calls and processes
 	go run ./tests/bench/runtime
+
+# Such as -short, -only 'online|gate', or another runtime: -preload FILE -env K={cores} -beside.
+SHARINGFLAGS ?=
+
+.PHONY: bench-sharing
+bench-sharing: machine-native native $(NATIVE)/hollow/libcuda-real.so.1 ## Measure how compute is shared, in about 12 minutes; SHARINGFLAGS=-short: in one; SHARINGFLAGS=-help
+	go run ./tests/bench/sharing $(SHARINGFLAGS)
 
 .PHONY: bench-cluster
 bench-cluster: images ## Measure pods on a real node

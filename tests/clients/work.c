@@ -285,9 +285,7 @@ static _Noreturn void child(unsigned number, int ready, int go)
 	struct worker *workers = calloc(plan.threads, sizeof *workers);
 	uint64_t launches = 0;
 
-	HOLDS(workers);
-	prctl(PR_SET_PDEATHSIG, SIGKILL);
-	prctl(PR_SET_TIMERSLACK, 1);
+	HOLDS(workers && !prctl(PR_SET_PDEATHSIG, SIGKILL) && !prctl(PR_SET_TIMERSLACK, 1));
 	TRY(cuInit(0));
 	for (unsigned n = 0; n < plan.devices; n++) {
 		TRY(cuDevicePrimaryCtxRetain(&device[n].context, (int)n));

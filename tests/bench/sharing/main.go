@@ -1,0 +1,219 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Command sharing measures how the compute of simulated cards is shared: by whom, how
+// exactly, at what loss, and how fast it changes hands. It judges by what the cards say
+// of who had them, never by what the sharing runtime says of itself.
+//
+// The same tenants can be given to another runtime (-preload, -library), or to nobody
+// (-none), so that all are measured on the same card and, with -beside, in the same
+// run.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/tranche-dra/tranche/tests/bench"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	err := begin(ctx, os.Args[1:])
+	stop()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "bench sharing:", err)
+		os.Exit(1)
+	}
+}
+
+// world is what all scenarios have in common.
+type world struct {
+	// length is how long tenants are watched.
+	length time.Duration
+	// traces is the directory for what happened, empty for nowhere.
+	traces string
+	plays  int
+	// alone are the services' records without anybody beside them.
+	alone map[string]record
+}
+
+// times is several times as long as tenants are watched otherwise.
+func (w *world) times(n int) time.Duration { return time.Duration(n) * w.length }
+
+// options are the flags.
+type options struct {
+	out, traces, only string
+	seconds           int
+	short, list       bool
+	none, beside      bool
+	other             contender
+}
+
+// list is a flag that may be given several times.
+type list []string
+
+func (l *list) String() string { return strings.Join(*l, " ") }
+
+func (l *list) Set(value string) error {
+	*l = append(*l, value)
+	return nil
+}
+
+var errUsage = errors.New("wrong flags")
+
+func parse(args []string) (options, error) {
+	o := options{}
+	flags := flag.NewFlagSet("sharing", flag.ContinueOnError)
+	flags.StringVar(&o.out, "out", "build/bench", "directory of the report")
+	flags.StringVar(&o.traces, "traces", "", "directory for the runs on each card, for people who look into a figure")
+	flags.StringVar(&o.only, "only", "", "measure what has a name that this regular expression finds")
+	flags.IntVar(&o.seconds, "seconds", 12, "how long tenants are watched; figures over 10 s take at least that")
+	flags.BoolVar(&o.short, "short", false, "a selection, in less than a minute, without figures over 10 s")
+	flags.BoolVar(&o.list, "list", false, "only say what would be measured")
+	flags.BoolVar(&o.none, "none", false, "without any runtime: the card's own turns")
+	flags.BoolVar(&o.beside, "beside", false, "measure ours too; the other's figures are in the column of references")
+	flags.StringVar(&o.other.preload, "preload", "", "file that tenants preload, instead of our runtime")
+	flags.StringVar(&o.other.library, "library", "", "file that takes the place of libcuda, instead of our runtime")
+	flags.StringVar(&o.other.name, "name", "other", "how the report calls the other runtime")
+	flags.Var((*list)(&o.other.env), "env", "variable of the tenants, K=V, where {cores}, {memory} (MiB), {tenant} and {dir} are replaced; may be repeated")
+	flags.Var((*list)(&o.other.files), "file", "file in the tenants' containers that another one stands in for, TARGET=SOURCE; may be repeated")
+	if err := flags.Parse(args); err != nil {
+		return o, err
+	}
+	another := o.other.preload != "" || o.other.library != ""
+	if flags.NArg() > 0 || o.seconds < 1 || o.none && another || o.beside && !o.none && !another {
+		return o, fmt.Errorf("%w: -none or another runtime, -beside with one of them, no arguments", errUsage)
+	}
+	if o.none {
+		o.other.name, o.other.bare = "none", true
+	}
+	if o.short {
+		o.seconds = min(o.seconds, 2)
+	}
+	return o, nil
+}
+
+// contenders are who is measured: the first one's figures are the rows.
+func (o options) contenders() []contender {
+	mine := contender{name: "ours"}
+	switch {
+	case !o.none && o.other.preload == "" && o.other.library == "":
+		return []contender{mine}
+	case o.beside:
+		return []contender{mine, o.other}
+	default:
+		return []contender{o.other}
+	}
+}
+
+func (o options) chosen() ([]scenario, error) {
+	only, err := regexp.Compile(o.only)
+	if err != nil {
+		return nil, err
+	}
+	return slices.DeleteFunc(scenarios(), func(s scenario) bool {
+		return o.short && !s.short || !only.MatchString(s.name)
+	}), nil
+}
+
+func begin(ctx context.Context, args []string) error {
+	o, err := parse(args)
+	if err != nil {
+		return err
+	}
+	chosen, err := o.chosen()
+	if err != nil {
+		return err
+	}
+	if o.list {
+		for _, s := range chosen {
+			fmt.Println(s.name)
+		}
+		return nil
+	}
+	if o.traces != "" {
+		if err := os.MkdirAll(o.traces, 0o755); err != nil {
+			return err
+		}
+	}
+	before, err := processors()
+	if err != nil {
+		return err
+	}
+	w := &world{length: time.Duration(o.seconds) * time.Second, traces: o.traces, alone: map[string]record{}}
+	rows, err := w.measure(ctx, chosen, o.contenders())
+	if err != nil {
+		return err
+	}
+	name := "sharing"
+	if who := o.contenders()[0]; !who.ours() {
+		name += "-" + who.name
+	}
+	if err := bench.Report(os.Stdout, name, o.out, rows); err != nil {
+		return err
+	}
+	return o.tellMachine(before)
+}
+
+// tellMachine says whether the machine was the limit.
+func (o options) tellMachine(before ticks) error {
+	after, err := processors()
+	if err != nil {
+		return err
+	}
+	load, err := os.ReadFile("/proc/loadavg")
+	if err != nil {
+		return err
+	}
+	fmt.Printf("The machine's processors were idle for %.0f %% of the time; load now %s\n", after.idleSince(before),
+		strings.Join(strings.Fields(string(load))[:3], " "))
+	if o.traces != "" {
+		fmt.Println("Runs of each card are in", filepath.Clean(o.traces))
+	}
+	return nil
+}
+
+// measure runs each scenario with each contender, in turn.
+func (w *world) measure(ctx context.Context, chosen []scenario, contenders []contender) ([]bench.Row, error) {
+	var all []bench.Row
+	for _, s := range chosen {
+		var rows []bench.Row
+		for _, c := range contenders {
+			fmt.Fprintf(os.Stderr, "%s (%s)\n", s.name, c.name)
+			more, err := s.run(ctx, w, c)
+			if err != nil {
+				return nil, fmt.Errorf("%s: %w", s.name, err)
+			}
+			for i := range more {
+				more[i].Metric = s.name + ", " + more[i].Metric
+			}
+			rows = merge(rows, more, c.name)
+		}
+		all = append(all, rows...)
+	}
+	return all, nil
+}
+
+// merge adds another's figures as references to the same rows.
+func merge(rows, more []bench.Row, name string) []bench.Row {
+	if rows == nil {
+		return more
+	}
+	for i, r := range rows {
+		for _, m := range more {
+			if m.Metric == r.Metric {
+				rows[i].Reference = strings.TrimPrefix(fmt.Sprintf("%s; %s here %.4g", r.Reference, name, m.Value), "; ")
+			}
+		}
+	}
+	return rows
+}

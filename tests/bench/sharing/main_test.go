@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tranche-dra/tranche/tests/bench"
+)
+
+func names(contenders []contender) []string {
+	var out []string
+	for _, c := range contenders {
+		out = append(out, c.name)
+	}
+	return out
+}
+
+func TestWhoIsMeasured(t *testing.T) {
+	t.Parallel()
+	for name, row := range map[string]struct {
+		args []string
+		want []string
+	}{
+		"ours, when nothing is said":        {nil, []string{"ours"}},
+		"the card's own turns":              {[]string{"-none"}, []string{"none"}},
+		"ours beside the card's own turns":  {[]string{"-none", "-beside"}, []string{"ours", "none"}},
+		"another runtime that is preloaded": {[]string{"-preload", "/x.so", "-name", "x"}, []string{"x"}},
+		"another libcuda beside ours":       {[]string{"-library", "/x.so", "-beside"}, []string{"ours", "other"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			o, err := parse(row.args)
+			require.NoError(t, err)
+			require.Equal(t, row.want, names(o.contenders()))
+			require.Equal(t, row.want[0] == "ours", o.contenders()[0].ours())
+		})
+	}
+}
+
+func TestFlagsThatContradictEachOther(t *testing.T) {
+	t.Parallel()
+	for name, args := range map[string][]string{
+		"nobody and another runtime":  {"-none", "-preload", "/x.so"},
+		"beside whom":                 {"-beside"},
+		"no time":                     {"-seconds", "0"},
+		"arguments that are no flags": {"-none", "short"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			_, err := parse(args)
+			require.ErrorIs(t, err, errUsage)
+		})
+	}
+}
+
+func TestScenariosHaveNamesOfTheirOwn(t *testing.T) {
+	t.Parallel()
+	seen := map[string]bool{}
+	for _, s := range scenarios() {
+		require.False(t, seen[s.name], s.name)
+		seen[s.name] = true
+	}
+	o, err := parse([]string{"-short", "-only", "^share error, 10/90"})
+	require.NoError(t, err)
+	chosen, err := o.chosen()
+	require.NoError(t, err)
+	require.Len(t, chosen, 1)
+}
+
+func TestPlaceholdersOfAnotherRuntime(t *testing.T) {
+	t.Parallel()
+	c := contender{preload: "/lib/x.so", env: []string{"LIMIT={cores}", "MEMORY={memory}m", "CACHE={dir}/cache-{tenant}"}}
+	require.Equal(t, []string{"LD_PRELOAD=/lib/x.so", "LIMIT=30", "MEMORY=2048m", "CACHE=/tmp/r/cache-2"},
+		c.environment("/tmp/r", 2, tenant{cores: 30}))
+	require.Empty(t, contender{}.environment("/tmp/r", 0, tenant{}))
+}
+
+func TestMergePutsTheOthersFiguresBesideOurs(t *testing.T) {
+	t.Parallel()
+	ours := []bench.Row{{Metric: "a", Value: 1, Reference: "best 2"}, {Metric: "b", Value: 3}}
+	theirs := []bench.Row{{Metric: "b", Value: 4.56789}, {Metric: "a", Value: 9}, {Metric: "c", Value: 5}}
+	merged := merge(merge(nil, ours, "ours"), theirs, "theirs")
+	require.Equal(t, []bench.Row{
+		{Metric: "a", Value: 1, Reference: "best 2; theirs here 9"}, {Metric: "b", Value: 3, Reference: "theirs here 4.568"},
+	}, merged)
+}
+
+func TestProcessorsThatAreIdle(t *testing.T) {
+	t.Parallel()
+	before, err := parseTicks("cpu  100 0 50 800 50 0 0 0 0 0\ncpu0 1 2 3\n")
+	require.NoError(t, err)
+	after, err := parseTicks("cpu  150 0 100 900 50 0 0 0 0 0\n")
+	require.NoError(t, err)
+	require.InDelta(t, 50, after.idleSince(before), 1e-9)
+	require.Zero(t, after.idleSince(after))
+	_, err = parseTicks("intr 1 2 3")
+	require.Error(t, err)
+}

@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/tranche-dra/tranche/pkg/card"
+	"github.com/tranche-dra/tranche/pkg/share"
+	"github.com/tranche-dra/tranche/tests/bench"
+)
+
+// throughputs compare what gets done with what the card does when nobody divides it.
+func throughputs() []scenario {
+	var all []scenario
+	for _, d := range []division{
+		{"one tenant of two", share.GuaranteedBurst, []card.Percent{50}, nil},
+		{"2 tenants", share.GuaranteedBurst, []card.Percent{50, 50}, nil},
+		{"4 tenants", share.GuaranteedBurst, repeated[card.Percent](25, 4), nil},
+	} {
+		for _, k := range []kernel{kernels("0.2 ms", "200000"), oneMillisecond(), kernels("5 ms", "5000000")} {
+			all = append(all, scenario{
+				fmt.Sprintf("throughput lost, %s, %s", d.name, k.name), d.name == "2 tenants" && k.name == oneMillisecond().name,
+				func(ctx context.Context, w *world, c contender) ([]bench.Row, error) {
+					return w.throughput(ctx, c, d, k)
+				},
+			})
+		}
+	}
+	return all
+}
+
+// throughput plays the same with and without somebody who divides the card. On the
+// simulated card it costs nothing to change turns, so native turns lose nothing.
+func (w *world) throughput(ctx context.Context, c contender, d division, k kernel) ([]bench.Row, error) {
+	tenants := d.tenants(k.work...)
+	if len(tenants) == 1 {
+		// Another share is on the card, so that nobody may let work pile up.
+		tenants = append(tenants, tenant{share.GuaranteedBurst, share.NoClass, 50, []string{"delay=100000"}})
+	}
+	var done [2]float64
+	var idle [2]float64
+	for i, who := range []contender{{name: "none", bare: true}, c} {
+		rec, err := w.play(ctx, who, max(w.length/2, 2*time.Second), onFirst(tenants...))
+		if err != nil {
+			return nil, err
+		}
+		done[i], idle[i] = sum(parts(rec.cards[0], len(tenants), rec.judged)), rec.idle
+	}
+	return []bench.Row{{
+		Metric: "against native turns", Value: 100 * (1 - done[1]/done[0]), Unit: "%", Target: bench.AtMost(3),
+		Reference: "XSched 5.7, native time slicing 9.4",
+		Source: fmt.Sprintf("%s; the card is busy for %.2f %% of the time, natively %.2f %%; processors idle %.0f %%, natively %.0f %%", requirements,
+			done[1], done[0], idle[1], idle[0]),
+	}}, nil
+}
