@@ -133,13 +133,13 @@ func TestOccupied(t *testing.T) {
 		"a long gap is nobody's":                     {[]run{at(0, 0, 10), at(0, 14, 20)}, []run{at(0, 0, 10), at(0, 14, 20)}},
 		"a gap between two tenants is nobody's":      {[]run{at(0, 0, 10), at(1, 11, 20)}, []run{at(0, 0, 10), at(1, 11, 20)}},
 		"a gap that somebody else had is not joined": {[]run{separate[0], separate[2], separate[1]}, separate},
-		"an idle card":                               {nil, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			require.Equal(t, row.want, occupied(row.runs, 3*ms))
 		})
 	}
+	require.Empty(t, occupied(nil, 3*ms))
 }
 
 func TestWhenATenantHasTheCard(t *testing.T) {
