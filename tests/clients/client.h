@@ -83,6 +83,14 @@ static inline uint64_t now_ns(void)
 	return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 }
 
+static inline void sleep_until(uint64_t ns)
+{
+	struct timespec t = {(time_t)(ns / 1000000000u), (long)(ns % 1000000000u)};
+
+	while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &t, NULL) == EINTR)
+		;
+}
+
 static inline uint64_t number(const char *text)
 {
 	char *end;
@@ -124,6 +132,27 @@ static inline uint64_t roll(struct dice *d)
 static inline uint64_t below(struct dice *d, uint64_t sides)
 {
 	return roll(d) % sides;
+}
+
+/* From 0 to below 1. */
+static inline double uniform(struct dice *d)
+{
+	return (double)(roll(d) >> 11) / (double)(1ull << 53);
+}
+
+/* Exponentially distributed with the mean 1. By comparisons alone, as John von Neumann
+ * found: the number of descents in a row is even with the probability e^-x. */
+static inline double exponential(struct dice *d)
+{
+	for (unsigned whole = 0;; whole++) {
+		double first = uniform(d), last = first, next;
+		bool even = true;
+
+		for (; (next = uniform(d)) < last; last = next)
+			even = !even;
+		if (even)
+			return whole + first;
+	}
 }
 
 #endif

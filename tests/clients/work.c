@@ -16,19 +16,24 @@
  *   delay=MS on=MS off=MS  sleeps at first, and by turns later
  *   graph=1        each batch is one graph
  *   copy=BYTES     from the host, before each batch
+ *   rounds=N       kernels compute, so many rounds of arithmetic.h in each millisecond of
+ *                  their lengths, and do not look at the clock
+ *   log=1          says "batch done=T" when the end of a batch was seen
  *   streams=N      that take batches in turn, of each thread
  *   threads=N processes=N
  *   devices=N      each batch goes to all of them, and is waited for on all
  *   seed=N
  *
  * It says, at the end: "request due=T submit=T done=T", "wake at=T" for the time just before
- * the first launch after a sleep, and for each process "end launches=N".
+ * the first launch after a sleep, with rounds "ran kernels=N" for those that have
+ * counted themselves, and for each process "end launches=N".
  */
 #include <pthread.h>
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 
+#include "arithmetic.h"
 #include "kernels.h"
 
 #define MOST 16
@@ -37,7 +42,7 @@
 #define MAX_WAKES 4096
 
 static struct plan {
-	uint64_t seconds, batch, ahead, think, rate, delay, on, off, graph, copy, streams, threads, processes, devices, seed;
+	uint64_t seconds, batch, ahead, think, rate, delay, on, off, graph, copy, rounds, log, streams, threads, processes, devices, seed;
 	uint64_t kernel[MOST];
 	unsigned kernels;
 	bool by_function;
@@ -48,6 +53,7 @@ static struct plan {
 static struct {
 	CUcontext context;
 	struct kernels generic;
+	struct arithmetic arithmetic;
 	CUfunction function[MOST]; /* of each length */
 } device[MOST];
 
@@ -68,17 +74,11 @@ struct worker {
 	size_t requests;
 	uint64_t wake[MAX_WAKES];
 	size_t wakes;
+	uint64_t seen; /* batches whose end was */
+	uint64_t *done;
 };
 
 /* ---- time ------------------------------------------------------------------ */
-
-static void sleep_until(uint64_t ns)
-{
-	struct timespec t = {(time_t)(ns / 1000000000u), (long)(ns % 1000000000u)};
-
-	while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &t, NULL) == EINTR)
-		;
-}
 
 /* When the tenant that would work at this time may: at once, or at the end of a sleep. */
 static uint64_t awake_at(uint64_t now)
@@ -93,26 +93,6 @@ static uint64_t awake_at(uint64_t now)
 	return within < plan.on * 1000000u ? now : now - within + period;
 }
 
-static double uniform(struct dice *d)
-{
-	return (double)(roll(d) >> 11) / (double)(1ull << 53);
-}
-
-/* Exponentially distributed with the mean 1. By comparisons alone, as John von Neumann
- * found: the number of descents in a row is even with the probability e^-x. */
-static double exponential(struct dice *d)
-{
-	for (unsigned whole = 0;; whole++) {
-		double first = uniform(d), last = first, next;
-		bool even = true;
-
-		for (; (next = uniform(d)) < last; last = next)
-			even = !even;
-		if (even)
-			return whole + first;
-	}
-}
-
 /* ---- work ------------------------------------------------------------------ */
 
 static void use(unsigned n)
@@ -121,16 +101,31 @@ static void use(unsigned n)
 		TRY(cuCtxSetCurrent(device[n].context));
 }
 
+static CUresult launch_one(unsigned n, unsigned i, CUstream stream)
+{
+	uint64_t rounds = plan.kernel[i] * plan.rounds / 1000000u;
+
+	if (plan.rounds)
+		return launch_arithmetic(&device[n].arithmetic, plan.kernel[i], rounds ? rounds : 1, stream);
+	if (plan.by_function)
+		return cuLaunchKernel(device[n].function[i], 1, 1, 1, 1, 1, 1, 0, stream, NULL, NULL);
+	return launch_spin(&device[n].generic, plan.kernel[i], stream);
+}
+
 static void launch_batch(struct worker *w, unsigned n, CUstream stream)
 {
-	for (uint64_t left = plan.batch; left; left--) {
-		unsigned i = plan.kernels > 1 ? (unsigned)below(&w->dice, plan.kernels) : 0;
+	for (uint64_t left = plan.batch; left; left--)
+		TRY(launch_one(n, plan.kernels > 1 ? (unsigned)below(&w->dice, plan.kernels) : 0, stream));
+}
 
-		if (plan.by_function)
-			TRY(cuLaunchKernel(device[n].function[i], 1, 1, 1, 1, 1, 1, 0, stream, NULL, NULL));
-		else
-			TRY(launch_spin(&device[n].generic, plan.kernel[i], stream));
-	}
+/* That batch has ended. Batches are awaited in their order, the last ones twice at times. */
+static void saw(struct worker *w, uint64_t number)
+{
+	if (!plan.log || number < w->seen)
+		return;
+	if (!(w->seen & (w->seen + 1))) /* full, at one less than a power of two */
+		HOLDS(w->done = realloc(w->done, 2 * (w->seen + 1) * sizeof *w->done));
+	w->done[w->seen++] = now_ns();
 }
 
 static void submit(struct worker *w, uint64_t number)
@@ -157,6 +152,7 @@ static void await(struct worker *w, uint64_t number)
 		use(n);
 		TRY(cuEventSynchronize(w->mark[n][number % plan.ahead]));
 	}
+	saw(w, number);
 }
 
 /* Until all that was submitted is done: batches below number. */
@@ -252,10 +248,23 @@ static void *run(void *argument)
 
 static void report(const struct worker *w)
 {
+	for (uint64_t i = 0; i < w->seen; i++)
+		printf("batch done=%" PRIu64 "\n", w->done[i]);
 	for (size_t i = 0; i < w->wakes; i++)
 		printf("wake at=%" PRIu64 "\n", w->wake[i]);
 	for (size_t i = 0; i < w->requests; i++)
 		printf("request due=%" PRIu64 " submit=%" PRIu64 " done=%" PRIu64 "\n", w->request[i].due, w->request[i].submit, w->request[i].done);
+}
+
+static void report_ran(void)
+{
+	uint64_t kernels = 0;
+
+	for (unsigned n = 0; n < plan.devices; n++) {
+		TRY(cuCtxSetCurrent(device[n].context));
+		kernels += arithmetic_done(&device[n].arithmetic);
+	}
+	say("ran kernels=%" PRIu64, kernels);
 }
 
 /* Kernels that last as long as their text says. */
@@ -292,6 +301,8 @@ static _Noreturn void child(unsigned number, int ready, int go)
 		TRY(cuCtxSetCurrent(device[n].context));
 		device[n].generic = load_kernels();
 		load_functions(n);
+		if (plan.rounds)
+			device[n].arithmetic = load_arithmetic();
 		for (unsigned i = 0; i < plan.threads; i++)
 			prepare(&workers[i], n);
 	}
@@ -307,6 +318,8 @@ static _Noreturn void child(unsigned number, int ready, int go)
 		report(&workers[i]);
 		launches += workers[i].launches;
 	}
+	if (plan.rounds)
+		report_ran();
 	say("end launches=%" PRIu64, launches);
 	exit(0);
 }
@@ -360,6 +373,7 @@ static void parse(char *argument)
 	} numbers[] = {
 		{"seconds", &plan.seconds}, {"batch", &plan.batch}, {"ahead", &plan.ahead}, {"think", &plan.think}, {"rate", &plan.rate},
 		{"delay", &plan.delay}, {"on", &plan.on}, {"off", &plan.off}, {"graph", &plan.graph}, {"copy", &plan.copy},
+		{"rounds", &plan.rounds}, {"log", &plan.log},
 		{"streams", &plan.streams}, {"threads", &plan.threads}, {"processes", &plan.processes}, {"devices", &plan.devices},
 		{"seed", &plan.seed},
 	};
