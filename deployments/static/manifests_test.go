@@ -109,7 +109,8 @@ func TestTheRolesAllowWhatIsUsedAndNothingElse(t *testing.T) {
 			require.Empty(t, rule.NonResourceURLs)
 			for _, group := range rule.APIGroups {
 				for _, resource := range rule.Resources {
-					got[group+"/"+resource] = append(got[group+"/"+resource], rule.Verbs...)
+					name := strings.Join(append([]string{group + "/" + resource}, rule.ResourceNames...), " ")
+					got[name] = append(got[name], rule.Verbs...)
 				}
 			}
 		}
@@ -118,6 +119,9 @@ func TestTheRolesAllowWhatIsUsedAndNothingElse(t *testing.T) {
 	require.Equal(t, map[string][]string{
 		"/events":              {"create", "patch"},
 		"events.k8s.io/events": {"create", "patch"},
+
+		"resource.k8s.io/resourceclaims/status":                 {"patch"},
+		"resource.k8s.io/resourceclaims/driver gpu.tranche.dev": {"associated-node:patch"},
 	}, allowed(arbiter))
 	require.Equal(t, map[string][]string{
 		"resource.k8s.io/resourceslices": {"list", "watch", "create", "update", "delete"},

@@ -15,6 +15,7 @@ const (
 	Version         = "v1alpha1"
 	KindShareConfig = "ShareConfig"
 	KindNodeConfig  = "NodeConfig"
+	KindShareStatus = "ShareStatus"
 )
 
 // GroupVersion is what apiVersion says in every document of this package.
@@ -24,7 +25,7 @@ func GroupVersion() schema.GroupVersion {
 
 // AddToScheme makes the kinds known to a scheme.
 func AddToScheme(scheme *runtime.Scheme) error {
-	scheme.AddKnownTypes(GroupVersion(), &ShareConfig{}, &NodeConfig{})
+	scheme.AddKnownTypes(GroupVersion(), &ShareConfig{}, &NodeConfig{}, &ShareStatus{})
 	return nil
 }
 
