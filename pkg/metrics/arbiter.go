@@ -53,6 +53,9 @@ func NewArbiter(build Build, kinds []string, uses Uses) *Arbiter {
 	return a
 }
 
+// ShowCompute adds how the cards' compute is divided. It is called once at most.
+func (a *Arbiter) ShowCompute(source Compute) { a.registry.MustRegister(newCompute(source)) }
+
 func arbiterOpts(name, help string) prometheus.CounterOpts {
 	return prometheus.CounterOpts{Namespace: namespace, Subsystem: arbiterSubsystem, Name: name, Help: help}
 }

@@ -3,6 +3,7 @@
 package metrics_test
 
 import (
+	"context"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -12,7 +13,10 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/stretchr/testify/require"
 
+	"github.com/tranche-dra/tranche/pkg/card"
 	"github.com/tranche-dra/tranche/pkg/metrics"
+	"github.com/tranche-dra/tranche/pkg/nodeview"
+	"github.com/tranche-dra/tranche/pkg/share"
 	"github.com/tranche-dra/tranche/tests/golden"
 )
 
@@ -41,6 +45,58 @@ func busy() *uses {
 			{Card: "GPU-b"},
 		},
 	}
+}
+
+// divided is how the cards' compute is divided.
+type divided struct {
+	shares []nodeview.Guarantee
+	cards  []metrics.CardTurns
+}
+
+func (d *divided) Guarantees(context.Context) []nodeview.Guarantee { return d.shares }
+func (d *divided) Turns(context.Context) []metrics.CardTurns       { return d.cards }
+
+func divisions() *divided {
+	of := func(claim string, c card.UUID, policy share.Policy, class share.Class, limits share.Limits) nodeview.Guarantee {
+		g := nodeview.Guarantee{
+			ID:   share.ID{Claim: share.Claim{Namespace: "team-a", Name: claim}, Request: "gpu"},
+			Card: c, Policy: policy, Class: class, Limits: limits, Ceiling: 80, Rate: .25,
+			Wanted: 10 * time.Second, Held: 3 * time.Second, Entitled: 2900 * time.Millisecond, Throttled: 7 * time.Second, Preemptions: 3,
+		}
+		for _, d := range []time.Duration{40 * time.Microsecond, 4 * time.Millisecond, 3 * time.Second} {
+			g.Latency.Add(d)
+		}
+		return g
+	}
+	return &divided{
+		shares: []nodeview.Guarantee{
+			of("serve", "GPU-a", share.GuaranteedBurst, share.Online, share.Limits{Cores: 30}),
+			of("batch", "GPU-a", share.Fixed, share.Offline, share.Limits{OfflineCores: 40}),
+			// The same card twice in one claim.
+			of("twice", "GPU-b", share.NativeBurst, share.NoClass, share.Limits{Cores: 10}),
+			of("twice", "GPU-b", share.NativeBurst, share.NoClass, share.Limits{Cores: 20}),
+		},
+		cards: []metrics.CardTurns{
+			{
+				Card: "GPU-a", Switches: 12, Quantum: 5 * time.Millisecond, Held: 6 * time.Second, Draining: time.Second / 2, Idle: time.Minute, Overlap: time.Second / 4,
+			},
+			{Card: "GPU-b", Quantum: 2 * time.Millisecond},
+		},
+	}
+}
+
+func TestHowComputeIsDivided(t *testing.T) {
+	t.Parallel()
+	d := divisions()
+	a := metrics.NewArbiter(metrics.Build{Version: "v1.2.3", Revision: "abc", GoVersion: "go1"}, nil, &uses{})
+	a.ShowCompute(d)
+	golden.Equal(t, "compute.prom", arbiterLines(a))
+	problems, err := testutil.GatherAndLint(a.Gatherer())
+	require.NoError(t, err)
+	require.Empty(t, problems)
+	d.shares, d.cards = nil, nil
+	require.NotContains(t, string(arbiterLines(a)), "share_", "shares that have ended leave no series")
+	require.NotContains(t, string(arbiterLines(a)), "card_")
 }
 
 func arbiterLines(a *metrics.Arbiter) []byte {
