@@ -39,6 +39,9 @@
 #define MOST 16
 #define MAX_BATCH 512
 #define BATCH_NS 5000000u
+/* Of kernels by their function, so that they fill a card as real ones do: some runtimes count blocks. */
+#define BLOCKS 256
+#define THREADS 256
 #define MAX_WAKES 4096
 
 static struct plan {
@@ -108,7 +111,7 @@ static CUresult launch_one(unsigned n, unsigned i, CUstream stream)
 	if (plan.rounds)
 		return launch_arithmetic(&device[n].arithmetic, plan.kernel[i], rounds ? rounds : 1, stream);
 	if (plan.by_function)
-		return cuLaunchKernel(device[n].function[i], 1, 1, 1, 1, 1, 1, 0, stream, NULL, NULL);
+		return cuLaunchKernel(device[n].function[i], BLOCKS, 1, 1, THREADS, 1, 1, 0, stream, NULL, NULL);
 	return launch_spin(&device[n].generic, plan.kernel[i], stream);
 }
 

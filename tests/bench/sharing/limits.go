@@ -30,7 +30,7 @@ func limits() []scenario {
 		overshoot("20 and 30 with half of the card left over, kernels of 1 ms", false, fixed(20, brief...), fixed(30, brief...)),
 		{"limits right after idling, fixed 20", true, func(ctx context.Context, w *world, c contender) ([]bench.Row, error) {
 			idle := w.length / 2
-			work := append([]string{fmt.Sprint("delay=", (settling + idle).Milliseconds())}, brief...)
+			work := append([]string{fmt.Sprint("delay=", (w.settling + idle).Milliseconds())}, brief...)
 			return w.afterIdling(ctx, c, idle, fixed(20, work...))
 		}},
 	}

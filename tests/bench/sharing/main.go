@@ -37,8 +37,8 @@ func main() {
 
 // world is what all scenarios have in common.
 type world struct {
-	// length is how long tenants are watched.
-	length time.Duration
+	// length is how long tenants are watched, after they were at work for settling.
+	length, settling time.Duration
 	// traces is the directory for what happened, empty for nowhere.
 	traces string
 	plays  int
@@ -52,7 +52,7 @@ func (w *world) times(n int) time.Duration { return time.Duration(n) * w.length 
 // options are the flags.
 type options struct {
 	out, traces, only string
-	seconds           int
+	seconds, settling int
 	short, list       bool
 	none, beside      bool
 	other             contender
@@ -77,6 +77,7 @@ func parse(args []string) (options, error) {
 	flags.StringVar(&o.traces, "traces", "", "directory for the runs on each card, for people who look into a figure")
 	flags.StringVar(&o.only, "only", "", "measure what has a name that this regular expression finds")
 	flags.IntVar(&o.seconds, "seconds", 12, "how long tenants are watched; figures over 10 s take at least that")
+	flags.IntVar(&o.settling, "settling", 1, "seconds that tenants are at work before they are watched")
 	flags.BoolVar(&o.short, "short", false, "a selection, in less than a minute, without figures over 10 s")
 	flags.BoolVar(&o.list, "list", false, "only say what would be measured")
 	flags.BoolVar(&o.none, "none", false, "without any runtime: the card's own turns")
@@ -90,7 +91,7 @@ func parse(args []string) (options, error) {
 		return o, err
 	}
 	another := o.other.preload != "" || o.other.library != ""
-	if flags.NArg() > 0 || o.seconds < 1 || o.none && another || o.beside && !o.none && !another {
+	if flags.NArg() > 0 || min(o.seconds, o.settling) < 1 || o.none && another || o.beside && !o.none && !another {
 		return o, fmt.Errorf("%w: -none or another runtime, -beside with one of them, no arguments", errUsage)
 	}
 	if o.none {
@@ -149,7 +150,7 @@ func begin(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	w := &world{length: time.Duration(o.seconds) * time.Second, traces: o.traces, alone: map[string]record{}}
+	w := &world{length: time.Duration(o.seconds) * time.Second, settling: time.Duration(o.settling) * time.Second, traces: o.traces, alone: map[string]record{}}
 	rows, err := w.measure(ctx, chosen, o.contenders())
 	if err != nil {
 		return err

@@ -50,8 +50,6 @@ type tenant struct {
 
 const (
 	tenantMiB = 2048
-	// settling is the time before anything is judged.
-	settling = time.Second
 	// lookEvery is short enough for the log of runs, which has room for three seconds
 	// of the shortest kernels.
 	lookEvery = 100 * time.Millisecond
@@ -92,6 +90,8 @@ type play struct {
 	cards  []*simcard.Card
 	actors []actor
 	logs   []logReader
+	// settling is the time before anything is judged.
+	settling time.Duration
 }
 
 // logReader collects the runs of a card.
@@ -135,7 +135,7 @@ func (w *world) play(ctx context.Context, c contender, length time.Duration, ten
 		}
 		err = errors.Join(err, r.Close())
 	}()
-	p := &play{rig: r}
+	p := &play{rig: r, settling: w.settling}
 	if err := p.furnish(c, tenants); err != nil { //nolint:contextcheck // the rig has its own patience
 		return record{}, err
 	}
@@ -214,7 +214,7 @@ func (p *play) box(c contender, shares []rig.Share, cards []*simcard.Card) (*san
 
 // start starts the tenants and waits until all of them are ready to begin.
 func (p *play) start(c contender, length time.Duration, tenants []on) error {
-	seconds := int((settling + length).Seconds())
+	seconds := int((p.settling + length).Seconds())
 	for i, t := range tenants {
 		args := append([]string{"seconds=" + strconv.Itoa(seconds), "seed=" + strconv.Itoa(i+1), "devices=" + strconv.Itoa(len(t.cards))}, t.work...)
 		cmd := exec.Command(rig.Client("work"), args...)
@@ -295,7 +295,7 @@ func (p *play) watch(ctx context.Context, length time.Duration) (record, error) 
 			return record{}, err
 		}
 	}
-	rec := record{judged: span{epoch + settling, epoch + settling + length}}
+	rec := record{judged: span{epoch + p.settling, epoch + p.settling + length}}
 	if rec.idle, err = p.follow(ctx, rec.judged); err != nil {
 		return record{}, err
 	}
