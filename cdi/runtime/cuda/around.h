@@ -24,6 +24,7 @@
 
 #include "context.h"
 #include "cuda.h"
+#include "lease.h"
 
 struct around {
 	struct card *card;
@@ -38,6 +39,8 @@ struct around {
 	bool exact;         /* the estimate says all */
 	bool lazy;
 	bool idle;          /* nothing to do at the end */
+	struct thread *thread; /* that is at a launch under a lease; NULL: none */
+	struct tally *tally; /* a batch that ends with it; NULL: none */
 };
 
 /* Contexts. */
@@ -103,8 +106,6 @@ CUresult around_begin_graph(struct around *around, CUgraphExec *made, CUgraph gr
 bool around_end_graph(struct around *around, CUresult *result);
 CUresult around_begin_graph_exec(struct around *around, CUgraphExec exec);
 bool around_end_graph_exec(struct around *around, CUresult *result);
-CUresult around_begin_graph_launch(struct around *around, CUgraphExec exec);
-bool around_end_graph_launch(struct around *around, CUresult *result);
 CUresult around_begin_graph_end(struct around *around, CUgraphExec exec);
 bool around_end_graph_end(struct around *around, CUresult *result);
 CUresult around_begin_trim(struct around *around, CUdevice device);
@@ -116,11 +117,25 @@ bool around_end_pool(struct around *around, CUresult *result);
 CUresult around_begin_sync(struct around *around);
 bool around_end_sync(struct around *around, CUresult *result);
 
-/* Launches. The common case is two loads. */
-CUresult around_begin_launch_slowly(struct around *around, CUfunction function);
-bool around_end_launch_slowly(struct around *around, CUresult *result);
+/* Captures, in which nothing is gated. */
+CUresult around_begin_capture(struct around *around, CUstream stream);
+bool around_end_capture(struct around *around, CUresult *result);
+CUresult around_begin_capture_ptsz(struct around *around, CUstream stream);
+bool around_end_capture_ptsz(struct around *around, CUresult *result);
+CUresult around_begin_capture_end(struct around *around, CUstream stream);
+bool around_end_capture_end(struct around *around, CUresult *result);
+CUresult around_begin_capture_end_ptsz(struct around *around, CUstream stream);
+bool around_end_capture_end_ptsz(struct around *around, CUresult *result);
+
+/* Launches. The common case is a few loads. */
+CUresult around_begin_work(struct around *around, const struct work *work);
+bool around_end_work(struct around *around, CUresult *result);
 CUresult around_begin_launch_many(struct around *around, const CUDA_LAUNCH_PARAMS *list, unsigned int count);
 bool around_end_launch_many(struct around *around, CUresult *result);
+CUresult around_begin_graph_launch(struct around *around, CUgraphExec exec, CUstream stream);
+bool around_end_graph_launch(struct around *around, CUresult *result);
+CUresult around_begin_graph_launch_ptsz(struct around *around, CUgraphExec exec, CUstream stream);
+bool around_end_graph_launch_ptsz(struct around *around, CUresult *result);
 
 /* Why a launch may not be made now, or CUDA_SUCCESS. */
 CUresult launch_refusal(void);
@@ -128,19 +143,98 @@ CUresult launch_refusal(void);
 /* Not 0: a launch has to look closer. */
 extern uint32_t around_launch_word __attribute__((visibility("hidden")));
 
-static inline CUresult around_begin_launch(struct around *around, CUfunction function)
+static inline CUresult around_launch(struct around *around, CUfunction function, uint64_t blocks, CUstream stream, bool per_thread)
 {
 	around->idle = true;
-	if (__builtin_expect(__atomic_load_n(&around_launch_word, __ATOMIC_RELAXED) == 0 && !cards_refuse(), 1))
+	around->thread = NULL;
+	if (__builtin_expect(__atomic_load_n(&around_launch_word, __ATOMIC_RELAXED) == 0 && lease_is_free(), 1))
 		return CUDA_SUCCESS;
-	return around_begin_launch_slowly(around, function);
+	return around_begin_work(around, &(struct work){ function, lease_shape(blocks), 1, lease_stream(stream, per_thread) });
+}
+
+static inline bool around_launched(struct around *around, CUresult *result)
+{
+	if (__builtin_expect(around->idle && !around->thread, 1))
+		return false;
+	return around_end_work(around, result);
+}
+
+static inline CUresult around_begin_launch(struct around *around, CUfunction function, unsigned int x, unsigned int y, unsigned int z,
+					   CUstream stream)
+{
+	return around_launch(around, function, (uint64_t)x * y * z, stream, false);
 }
 
 static inline bool around_end_launch(struct around *around, CUresult *result)
 {
-	if (__builtin_expect(around->idle, 1))
-		return false;
-	return around_end_launch_slowly(around, result);
+	return around_launched(around, result);
+}
+
+static inline CUresult around_begin_launch_ptsz(struct around *around, CUfunction function, unsigned int x, unsigned int y,
+						unsigned int z, CUstream stream)
+{
+	return around_launch(around, function, (uint64_t)x * y * z, stream, true);
+}
+
+static inline bool around_end_launch_ptsz(struct around *around, CUresult *result)
+{
+	return around_launched(around, result);
+}
+
+/* Without a configuration the driver refuses. */
+static inline CUresult around_begin_launch_ex(struct around *around, CUfunction function, const CUlaunchConfig *config)
+{
+	uint64_t blocks = config ? (uint64_t)config->gridDimX * config->gridDimY * config->gridDimZ : 1;
+
+	return around_launch(around, function, blocks, config ? config->hStream : NULL, false);
+}
+
+static inline bool around_end_launch_ex(struct around *around, CUresult *result)
+{
+	return around_launched(around, result);
+}
+
+static inline CUresult around_begin_launch_ex_ptsz(struct around *around, CUfunction function, const CUlaunchConfig *config)
+{
+	uint64_t blocks = config ? (uint64_t)config->gridDimX * config->gridDimY * config->gridDimZ : 1;
+
+	return around_launch(around, function, blocks, config ? config->hStream : NULL, true);
+}
+
+static inline bool around_end_launch_ex_ptsz(struct around *around, CUresult *result)
+{
+	return around_launched(around, result);
+}
+
+/* The oldest ones. */
+static inline CUresult around_begin_launch_one(struct around *around, CUfunction function)
+{
+	return around_launch(around, function, 1, NULL, false);
+}
+
+static inline bool around_end_launch_one(struct around *around, CUresult *result)
+{
+	return around_launched(around, result);
+}
+
+static inline CUresult around_begin_launch_grid(struct around *around, CUfunction function, int width, int height)
+{
+	return around_launch(around, function, (uint64_t)(unsigned int)width * (unsigned int)height, NULL, false);
+}
+
+static inline bool around_end_launch_grid(struct around *around, CUresult *result)
+{
+	return around_launched(around, result);
+}
+
+static inline CUresult around_begin_launch_grid_async(struct around *around, CUfunction function, int width, int height, CUstream stream)
+{
+	return around_launch(around, function, (uint64_t)(unsigned int)width * (unsigned int)height, stream, false);
+}
+
+static inline bool around_end_launch_grid_async(struct around *around, CUresult *result)
+{
+	return around_launched(around, result);
 }
 
 #endif

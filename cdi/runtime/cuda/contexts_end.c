@@ -49,6 +49,7 @@ static bool begin(struct around *around, CUcontext context, struct card *card)
 	if (!ending)
 		return false;
 	ending->card = card ? card : context_card(context);
+	lease_forget(context);
 	ending->owner = context_retire(context, &ending->card);
 	if (!ending->card) {
 		free(ending);
@@ -178,6 +179,7 @@ static void ended_late(struct card *card)
 
 	if (!context)
 		return;
+	lease_forget(context);
 	ending.owner = context_retire(context, &ending.card);
 	card_begin(ending.card);
 	ended(&ending);

@@ -287,17 +287,46 @@ bool around_end_graph_exec(struct around *around, CUresult *result)
 	return false;
 }
 
-CUresult around_begin_graph_launch(struct around *around, CUgraphExec exec)
+/* A graph is one command: its lease first, then its memory. */
+static CUresult begin_launch(struct around *around, CUgraphExec exec, CUstream stream)
 {
+	struct around lease = { .idle = true };
 	CUresult result = launch_refusal();
 
-	around->idle = true;
-	return result == CUDA_SUCCESS ? around_begin_graph_exec(around, exec) : result;
+	if (result == CUDA_SUCCESS && !lease_is_free())
+		result = lease_begin(&lease, &(struct work){ .what = exec, .units = 1, .stream = stream });
+	*around = lease;
+	if (result == CUDA_SUCCESS)
+		result = around_begin_graph_exec(around, exec);
+	around->thread = lease.thread;
+	around->tally = lease.tally;
+	if (result != CUDA_SUCCESS && around->thread)
+		lease_end(around);
+	return result;
+}
+
+CUresult around_begin_graph_launch(struct around *around, CUgraphExec exec, CUstream stream)
+{
+	return begin_launch(around, exec, lease_stream(stream, false));
 }
 
 bool around_end_graph_launch(struct around *around, CUresult *result)
 {
-	return around_end_graph_exec(around, result);
+	bool again = around_end_graph_exec(around, result);
+
+	if (!again && around->thread)
+		lease_end(around);
+	return again;
+}
+
+CUresult around_begin_graph_launch_ptsz(struct around *around, CUgraphExec exec, CUstream stream)
+{
+	return begin_launch(around, exec, lease_stream(stream, true));
+}
+
+bool around_end_graph_launch_ptsz(struct around *around, CUresult *result)
+{
+	return around_end_graph_launch(around, result);
 }
 
 CUresult around_begin_graph_end(struct around *around, CUgraphExec exec)

@@ -246,28 +246,26 @@ static CUcontext context_that_matters(void)
 	return context;
 }
 
-CUresult around_begin_launch_slowly(struct around *around, CUfunction function)
+/* What is loaded when this is launched for the first time needs room. */
+static CUresult use_at_launch(struct around *around, const void *function)
 {
 	uint64_t version = __atomic_load_n(&loading_version, __ATOMIC_ACQUIRE);
 	size_t place = recent_place(function);
+	struct around lease = *around;
 	CUcontext context;
 	CUresult result;
+	bool looked;
 
-	around->idle = true;
-	if (cards_refuse()) {
-		result = launch_refusal();
-		if (result != CUDA_SUCCESS)
-			return result;
-	}
 	if (__atomic_load_n(&around_launch_word, __ATOMIC_RELAXED) == 0)
 		return CUDA_SUCCESS;
 	context = context_that_matters();
 	if (recent[place].function == function && recent[place].version == version && recent[place].context == context)
 		return CUDA_SUCCESS;
-	if (!enter(around))
-		return CUDA_SUCCESS;
-	result = use_function(around, function);
-	if (result == CUDA_SUCCESS && around->idle) {
+	looked = enter(around);
+	result = looked ? use_function(around, function) : CUDA_SUCCESS;
+	around->thread = lease.thread;
+	around->tally = lease.tally;
+	if (result == CUDA_SUCCESS && around->idle && looked) {
 		recent[place].function = function;
 		recent[place].context = context;
 		recent[place].version = version;
@@ -275,9 +273,31 @@ CUresult around_begin_launch_slowly(struct around *around, CUfunction function)
 	return result;
 }
 
-bool around_end_launch_slowly(struct around *around, CUresult *result)
+/* The lease first, for which a launch may wait: it holds nothing meanwhile. */
+CUresult around_begin_work(struct around *around, const struct work *work)
 {
-	return end_use(around, result);
+	CUresult result = CUDA_SUCCESS;
+
+	around->idle = true;
+	around->thread = NULL;
+	if (cards_refuse())
+		result = launch_refusal();
+	if (result == CUDA_SUCCESS && !lease_is_free())
+		result = lease_begin(around, work);
+	if (result == CUDA_SUCCESS)
+		result = use_at_launch(around, work->what);
+	if (result != CUDA_SUCCESS && around->thread)
+		lease_end(around);
+	return result;
+}
+
+bool around_end_work(struct around *around, CUresult *result)
+{
+	bool again = end_use(around, result);
+
+	if (!again && around->thread)
+		lease_end(around);
+	return again;
 }
 
 CUresult around_begin_launch_many(struct around *around, const CUDA_LAUNCH_PARAMS *list, unsigned int count)
@@ -285,11 +305,18 @@ CUresult around_begin_launch_many(struct around *around, const CUDA_LAUNCH_PARAM
 	CUresult result = CUDA_SUCCESS;
 
 	around->idle = true;
+	around->thread = NULL;
 	/* The driver refuses this; what lies behind the list is nobody's to read. */
 	if (count > card_count())
 		return CUDA_SUCCESS;
-	for (unsigned int i = 0; list && i < count && result == CUDA_SUCCESS && around->idle; i++)
-		result = around_begin_launch_slowly(around, list[i].function);
+	for (unsigned int i = 0; list && i < count && result == CUDA_SUCCESS && around->idle; i++) {
+		if (cards_refuse())
+			result = launch_refusal();
+		if (result == CUDA_SUCCESS)
+			result = lease_wait(list[i].hStream);
+		if (result == CUDA_SUCCESS)
+			result = use_at_launch(around, list[i].function);
+	}
 	return result;
 }
 

@@ -156,6 +156,14 @@ enum cuda_hook {
 	HOOK_cuCtxSynchronize_v2,
 	HOOK_cuStreamDestroy,
 	HOOK_cuStreamDestroy_v2,
+	HOOK_cuStreamBeginCapture,
+	HOOK_cuStreamBeginCapture_ptsz,
+	HOOK_cuStreamBeginCapture_v2,
+	HOOK_cuStreamBeginCapture_v2_ptsz,
+	HOOK_cuStreamBeginCaptureToGraph,
+	HOOK_cuStreamBeginCaptureToGraph_ptsz,
+	HOOK_cuStreamEndCapture,
+	HOOK_cuStreamEndCapture_ptsz,
 	CUDA_HOOKS,
 	HOOK_cuArray3DGetDescriptor_v2 = CUDA_HOOKS,
 	HOOK_cuArrayGetDescriptor_v2,
@@ -180,6 +188,11 @@ enum cuda_hook {
 	HOOK_cuDeviceGetUuid_v2,
 	HOOK_cuDevicePrimaryCtxGetState,
 	HOOK_cuDriverGetVersion,
+	HOOK_cuEventCreate,
+	HOOK_cuEventDestroy_v2,
+	HOOK_cuEventElapsedTime,
+	HOOK_cuEventQuery,
+	HOOK_cuEventRecord,
 	HOOK_cuFuncGetAttribute,
 	HOOK_cuFuncGetModule,
 	HOOK_cuFuncIsLoaded,
@@ -1509,6 +1522,78 @@ static inline CUresult real_cuStreamDestroy_v2(CUstream hStream)
 	return real != NULL ? real(hStream) : CUDA_ERROR_NOT_FOUND;
 }
 
+typedef CUresult real_fn_cuStreamBeginCapture(CUstream hStream);
+
+static inline CUresult real_cuStreamBeginCapture(CUstream hStream)
+{
+	real_fn_cuStreamBeginCapture *real = (real_fn_cuStreamBeginCapture *)cuda_real(HOOK_cuStreamBeginCapture);
+
+	return real != NULL ? real(hStream) : CUDA_ERROR_NOT_FOUND;
+}
+
+typedef CUresult real_fn_cuStreamBeginCapture_ptsz(CUstream hStream);
+
+static inline CUresult real_cuStreamBeginCapture_ptsz(CUstream hStream)
+{
+	real_fn_cuStreamBeginCapture_ptsz *real = (real_fn_cuStreamBeginCapture_ptsz *)cuda_real(HOOK_cuStreamBeginCapture_ptsz);
+
+	return real != NULL ? real(hStream) : CUDA_ERROR_NOT_FOUND;
+}
+
+typedef CUresult real_fn_cuStreamBeginCapture_v2(CUstream hStream, CUstreamCaptureMode mode);
+
+static inline CUresult real_cuStreamBeginCapture_v2(CUstream hStream, CUstreamCaptureMode mode)
+{
+	real_fn_cuStreamBeginCapture_v2 *real = (real_fn_cuStreamBeginCapture_v2 *)cuda_real(HOOK_cuStreamBeginCapture_v2);
+
+	return real != NULL ? real(hStream, mode) : CUDA_ERROR_NOT_FOUND;
+}
+
+typedef CUresult real_fn_cuStreamBeginCapture_v2_ptsz(CUstream hStream, CUstreamCaptureMode mode);
+
+static inline CUresult real_cuStreamBeginCapture_v2_ptsz(CUstream hStream, CUstreamCaptureMode mode)
+{
+	real_fn_cuStreamBeginCapture_v2_ptsz *real = (real_fn_cuStreamBeginCapture_v2_ptsz *)cuda_real(HOOK_cuStreamBeginCapture_v2_ptsz);
+
+	return real != NULL ? real(hStream, mode) : CUDA_ERROR_NOT_FOUND;
+}
+
+typedef CUresult real_fn_cuStreamBeginCaptureToGraph(CUstream hStream, CUgraph hGraph, const CUgraphNode *dependencies, const CUgraphEdgeData *dependencyData, size_t numDependencies, CUstreamCaptureMode mode);
+
+static inline CUresult real_cuStreamBeginCaptureToGraph(CUstream hStream, CUgraph hGraph, const CUgraphNode *dependencies, const CUgraphEdgeData *dependencyData, size_t numDependencies, CUstreamCaptureMode mode)
+{
+	real_fn_cuStreamBeginCaptureToGraph *real = (real_fn_cuStreamBeginCaptureToGraph *)cuda_real(HOOK_cuStreamBeginCaptureToGraph);
+
+	return real != NULL ? real(hStream, hGraph, dependencies, dependencyData, numDependencies, mode) : CUDA_ERROR_NOT_FOUND;
+}
+
+typedef CUresult real_fn_cuStreamBeginCaptureToGraph_ptsz(CUstream hStream, CUgraph hGraph, const CUgraphNode *dependencies, const CUgraphEdgeData *dependencyData, size_t numDependencies, CUstreamCaptureMode mode);
+
+static inline CUresult real_cuStreamBeginCaptureToGraph_ptsz(CUstream hStream, CUgraph hGraph, const CUgraphNode *dependencies, const CUgraphEdgeData *dependencyData, size_t numDependencies, CUstreamCaptureMode mode)
+{
+	real_fn_cuStreamBeginCaptureToGraph_ptsz *real = (real_fn_cuStreamBeginCaptureToGraph_ptsz *)cuda_real(HOOK_cuStreamBeginCaptureToGraph_ptsz);
+
+	return real != NULL ? real(hStream, hGraph, dependencies, dependencyData, numDependencies, mode) : CUDA_ERROR_NOT_FOUND;
+}
+
+typedef CUresult real_fn_cuStreamEndCapture(CUstream hStream, CUgraph *phGraph);
+
+static inline CUresult real_cuStreamEndCapture(CUstream hStream, CUgraph *phGraph)
+{
+	real_fn_cuStreamEndCapture *real = (real_fn_cuStreamEndCapture *)cuda_real(HOOK_cuStreamEndCapture);
+
+	return real != NULL ? real(hStream, phGraph) : CUDA_ERROR_NOT_FOUND;
+}
+
+typedef CUresult real_fn_cuStreamEndCapture_ptsz(CUstream hStream, CUgraph *phGraph);
+
+static inline CUresult real_cuStreamEndCapture_ptsz(CUstream hStream, CUgraph *phGraph)
+{
+	real_fn_cuStreamEndCapture_ptsz *real = (real_fn_cuStreamEndCapture_ptsz *)cuda_real(HOOK_cuStreamEndCapture_ptsz);
+
+	return real != NULL ? real(hStream, phGraph) : CUDA_ERROR_NOT_FOUND;
+}
+
 typedef CUresult real_fn_cuArray3DGetDescriptor_v2(CUDA_ARRAY3D_DESCRIPTOR *pArrayDescriptor, CUarray hArray);
 
 static inline CUresult real_cuArray3DGetDescriptor_v2(CUDA_ARRAY3D_DESCRIPTOR *pArrayDescriptor, CUarray hArray)
@@ -1714,6 +1799,51 @@ static inline CUresult real_cuDriverGetVersion(int *driverVersion)
 	real_fn_cuDriverGetVersion *real = (real_fn_cuDriverGetVersion *)cuda_real(HOOK_cuDriverGetVersion);
 
 	return real != NULL ? real(driverVersion) : CUDA_ERROR_NOT_FOUND;
+}
+
+typedef CUresult real_fn_cuEventCreate(CUevent *phEvent, unsigned int Flags);
+
+static inline CUresult real_cuEventCreate(CUevent *phEvent, unsigned int Flags)
+{
+	real_fn_cuEventCreate *real = (real_fn_cuEventCreate *)cuda_real(HOOK_cuEventCreate);
+
+	return real != NULL ? real(phEvent, Flags) : CUDA_ERROR_NOT_FOUND;
+}
+
+typedef CUresult real_fn_cuEventDestroy_v2(CUevent hEvent);
+
+static inline CUresult real_cuEventDestroy_v2(CUevent hEvent)
+{
+	real_fn_cuEventDestroy_v2 *real = (real_fn_cuEventDestroy_v2 *)cuda_real(HOOK_cuEventDestroy_v2);
+
+	return real != NULL ? real(hEvent) : CUDA_ERROR_NOT_FOUND;
+}
+
+typedef CUresult real_fn_cuEventElapsedTime(float *pMilliseconds, CUevent hStart, CUevent hEnd);
+
+static inline CUresult real_cuEventElapsedTime(float *pMilliseconds, CUevent hStart, CUevent hEnd)
+{
+	real_fn_cuEventElapsedTime *real = (real_fn_cuEventElapsedTime *)cuda_real(HOOK_cuEventElapsedTime);
+
+	return real != NULL ? real(pMilliseconds, hStart, hEnd) : CUDA_ERROR_NOT_FOUND;
+}
+
+typedef CUresult real_fn_cuEventQuery(CUevent hEvent);
+
+static inline CUresult real_cuEventQuery(CUevent hEvent)
+{
+	real_fn_cuEventQuery *real = (real_fn_cuEventQuery *)cuda_real(HOOK_cuEventQuery);
+
+	return real != NULL ? real(hEvent) : CUDA_ERROR_NOT_FOUND;
+}
+
+typedef CUresult real_fn_cuEventRecord(CUevent hEvent, CUstream hStream);
+
+static inline CUresult real_cuEventRecord(CUevent hEvent, CUstream hStream)
+{
+	real_fn_cuEventRecord *real = (real_fn_cuEventRecord *)cuda_real(HOOK_cuEventRecord);
+
+	return real != NULL ? real(hEvent, hStream) : CUDA_ERROR_NOT_FOUND;
 }
 
 typedef CUresult real_fn_cuFuncGetAttribute(int *pi, CUfunction_attribute attrib, CUfunction hfunc);

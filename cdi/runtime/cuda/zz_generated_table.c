@@ -147,6 +147,14 @@ const struct cuda_hook_entry cuda_hook_table[CUDA_REALS] = {
 	[HOOK_cuCtxSynchronize_v2] = {"cuCtxSynchronize_v2", (void *)cuCtxSynchronize_v2},
 	[HOOK_cuStreamDestroy] = {"cuStreamDestroy", (void *)cuStreamDestroy},
 	[HOOK_cuStreamDestroy_v2] = {"cuStreamDestroy_v2", (void *)cuStreamDestroy_v2},
+	[HOOK_cuStreamBeginCapture] = {"cuStreamBeginCapture", (void *)cuStreamBeginCapture},
+	[HOOK_cuStreamBeginCapture_ptsz] = {"cuStreamBeginCapture_ptsz", (void *)cuStreamBeginCapture_ptsz},
+	[HOOK_cuStreamBeginCapture_v2] = {"cuStreamBeginCapture_v2", (void *)cuStreamBeginCapture_v2},
+	[HOOK_cuStreamBeginCapture_v2_ptsz] = {"cuStreamBeginCapture_v2_ptsz", (void *)cuStreamBeginCapture_v2_ptsz},
+	[HOOK_cuStreamBeginCaptureToGraph] = {"cuStreamBeginCaptureToGraph", (void *)cuStreamBeginCaptureToGraph},
+	[HOOK_cuStreamBeginCaptureToGraph_ptsz] = {"cuStreamBeginCaptureToGraph_ptsz", (void *)cuStreamBeginCaptureToGraph_ptsz},
+	[HOOK_cuStreamEndCapture] = {"cuStreamEndCapture", (void *)cuStreamEndCapture},
+	[HOOK_cuStreamEndCapture_ptsz] = {"cuStreamEndCapture_ptsz", (void *)cuStreamEndCapture_ptsz},
 	[HOOK_cuArray3DGetDescriptor_v2] = {"cuArray3DGetDescriptor_v2", NULL},
 	[HOOK_cuArrayGetDescriptor_v2] = {"cuArrayGetDescriptor_v2", NULL},
 	[HOOK_cuArrayGetMemoryRequirements] = {"cuArrayGetMemoryRequirements", NULL},
@@ -170,6 +178,11 @@ const struct cuda_hook_entry cuda_hook_table[CUDA_REALS] = {
 	[HOOK_cuDeviceGetUuid_v2] = {"cuDeviceGetUuid_v2", NULL},
 	[HOOK_cuDevicePrimaryCtxGetState] = {"cuDevicePrimaryCtxGetState", NULL},
 	[HOOK_cuDriverGetVersion] = {"cuDriverGetVersion", NULL},
+	[HOOK_cuEventCreate] = {"cuEventCreate", NULL},
+	[HOOK_cuEventDestroy_v2] = {"cuEventDestroy_v2", NULL},
+	[HOOK_cuEventElapsedTime] = {"cuEventElapsedTime", NULL},
+	[HOOK_cuEventQuery] = {"cuEventQuery", NULL},
+	[HOOK_cuEventRecord] = {"cuEventRecord", NULL},
 	[HOOK_cuFuncGetAttribute] = {"cuFuncGetAttribute", NULL},
 	[HOOK_cuFuncGetModule] = {"cuFuncGetModule", NULL},
 	[HOOK_cuFuncIsLoaded] = {"cuFuncIsLoaded", NULL},
@@ -341,6 +354,14 @@ _Static_assert(__builtin_types_compatible_p(real_fn_cuCtxSynchronize, __typeof__
 _Static_assert(__builtin_types_compatible_p(real_fn_cuCtxSynchronize_v2, __typeof__(cuCtxSynchronize_v2)), "cuCtxSynchronize_v2");
 _Static_assert(__builtin_types_compatible_p(real_fn_cuStreamDestroy, __typeof__(cuStreamDestroy)), "cuStreamDestroy");
 _Static_assert(__builtin_types_compatible_p(real_fn_cuStreamDestroy_v2, __typeof__(cuStreamDestroy_v2)), "cuStreamDestroy_v2");
+_Static_assert(__builtin_types_compatible_p(real_fn_cuStreamBeginCapture, __typeof__(cuStreamBeginCapture)), "cuStreamBeginCapture");
+_Static_assert(__builtin_types_compatible_p(real_fn_cuStreamBeginCapture_ptsz, __typeof__(cuStreamBeginCapture_ptsz)), "cuStreamBeginCapture_ptsz");
+_Static_assert(__builtin_types_compatible_p(real_fn_cuStreamBeginCapture_v2, __typeof__(cuStreamBeginCapture_v2)), "cuStreamBeginCapture_v2");
+_Static_assert(__builtin_types_compatible_p(real_fn_cuStreamBeginCapture_v2_ptsz, __typeof__(cuStreamBeginCapture_v2_ptsz)), "cuStreamBeginCapture_v2_ptsz");
+_Static_assert(__builtin_types_compatible_p(real_fn_cuStreamBeginCaptureToGraph, __typeof__(cuStreamBeginCaptureToGraph)), "cuStreamBeginCaptureToGraph");
+_Static_assert(__builtin_types_compatible_p(real_fn_cuStreamBeginCaptureToGraph_ptsz, __typeof__(cuStreamBeginCaptureToGraph_ptsz)), "cuStreamBeginCaptureToGraph_ptsz");
+_Static_assert(__builtin_types_compatible_p(real_fn_cuStreamEndCapture, __typeof__(cuStreamEndCapture)), "cuStreamEndCapture");
+_Static_assert(__builtin_types_compatible_p(real_fn_cuStreamEndCapture_ptsz, __typeof__(cuStreamEndCapture_ptsz)), "cuStreamEndCapture_ptsz");
 _Static_assert(__builtin_types_compatible_p(real_fn_cuArray3DGetDescriptor_v2, __typeof__(cuArray3DGetDescriptor_v2)), "cuArray3DGetDescriptor_v2");
 _Static_assert(__builtin_types_compatible_p(real_fn_cuArrayGetDescriptor_v2, __typeof__(cuArrayGetDescriptor_v2)), "cuArrayGetDescriptor_v2");
 _Static_assert(__builtin_types_compatible_p(real_fn_cuArrayGetMemoryRequirements, __typeof__(cuArrayGetMemoryRequirements)), "cuArrayGetMemoryRequirements");
@@ -364,6 +385,11 @@ _Static_assert(__builtin_types_compatible_p(real_fn_cuDeviceGetUuid, __typeof__(
 _Static_assert(__builtin_types_compatible_p(real_fn_cuDeviceGetUuid_v2, __typeof__(cuDeviceGetUuid_v2)), "cuDeviceGetUuid_v2");
 _Static_assert(__builtin_types_compatible_p(real_fn_cuDevicePrimaryCtxGetState, __typeof__(cuDevicePrimaryCtxGetState)), "cuDevicePrimaryCtxGetState");
 _Static_assert(__builtin_types_compatible_p(real_fn_cuDriverGetVersion, __typeof__(cuDriverGetVersion)), "cuDriverGetVersion");
+_Static_assert(__builtin_types_compatible_p(real_fn_cuEventCreate, __typeof__(cuEventCreate)), "cuEventCreate");
+_Static_assert(__builtin_types_compatible_p(real_fn_cuEventDestroy_v2, __typeof__(cuEventDestroy_v2)), "cuEventDestroy_v2");
+_Static_assert(__builtin_types_compatible_p(real_fn_cuEventElapsedTime, __typeof__(cuEventElapsedTime)), "cuEventElapsedTime");
+_Static_assert(__builtin_types_compatible_p(real_fn_cuEventQuery, __typeof__(cuEventQuery)), "cuEventQuery");
+_Static_assert(__builtin_types_compatible_p(real_fn_cuEventRecord, __typeof__(cuEventRecord)), "cuEventRecord");
 _Static_assert(__builtin_types_compatible_p(real_fn_cuFuncGetAttribute, __typeof__(cuFuncGetAttribute)), "cuFuncGetAttribute");
 _Static_assert(__builtin_types_compatible_p(real_fn_cuFuncGetModule, __typeof__(cuFuncGetModule)), "cuFuncGetModule");
 _Static_assert(__builtin_types_compatible_p(real_fn_cuFuncIsLoaded, __typeof__(cuFuncIsLoaded)), "cuFuncIsLoaded");

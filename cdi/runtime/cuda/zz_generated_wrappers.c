@@ -1357,7 +1357,7 @@ EXPORTED CUresult cuLaunchKernel(CUfunction f, unsigned int gridDimX, unsigned i
 
 	if (real == NULL)
 		return CUDA_ERROR_NOT_FOUND;
-	result = around_begin_launch(&around, f);
+	result = around_begin_launch(&around, f, gridDimX, gridDimY, gridDimZ, hStream);
 	if (result == CUDA_SUCCESS)
 		do
 			result = real(f, gridDimX, gridDimY, gridDimZ, blockDimX, blockDimY, blockDimZ, sharedMemBytes, hStream, kernelParams, extra);
@@ -1373,11 +1373,11 @@ EXPORTED CUresult cuLaunchKernel_ptsz(CUfunction f, unsigned int gridDimX, unsig
 
 	if (real == NULL)
 		return CUDA_ERROR_NOT_FOUND;
-	result = around_begin_launch(&around, f);
+	result = around_begin_launch_ptsz(&around, f, gridDimX, gridDimY, gridDimZ, hStream);
 	if (result == CUDA_SUCCESS)
 		do
 			result = real(f, gridDimX, gridDimY, gridDimZ, blockDimX, blockDimY, blockDimZ, sharedMemBytes, hStream, kernelParams, extra);
-		while (around_end_launch(&around, &result));
+		while (around_end_launch_ptsz(&around, &result));
 	return result;
 }
 
@@ -1389,11 +1389,11 @@ EXPORTED CUresult cuLaunchKernelEx(const CUlaunchConfig *config, CUfunction f, v
 
 	if (real == NULL)
 		return CUDA_ERROR_NOT_FOUND;
-	result = around_begin_launch(&around, f);
+	result = around_begin_launch_ex(&around, f, config);
 	if (result == CUDA_SUCCESS)
 		do
 			result = real(config, f, kernelParams, extra);
-		while (around_end_launch(&around, &result));
+		while (around_end_launch_ex(&around, &result));
 	return result;
 }
 
@@ -1405,11 +1405,11 @@ EXPORTED CUresult cuLaunchKernelEx_ptsz(const CUlaunchConfig *config, CUfunction
 
 	if (real == NULL)
 		return CUDA_ERROR_NOT_FOUND;
-	result = around_begin_launch(&around, f);
+	result = around_begin_launch_ex_ptsz(&around, f, config);
 	if (result == CUDA_SUCCESS)
 		do
 			result = real(config, f, kernelParams, extra);
-		while (around_end_launch(&around, &result));
+		while (around_end_launch_ex_ptsz(&around, &result));
 	return result;
 }
 
@@ -1421,7 +1421,7 @@ EXPORTED CUresult cuLaunchCooperativeKernel(CUfunction f, unsigned int gridDimX,
 
 	if (real == NULL)
 		return CUDA_ERROR_NOT_FOUND;
-	result = around_begin_launch(&around, f);
+	result = around_begin_launch(&around, f, gridDimX, gridDimY, gridDimZ, hStream);
 	if (result == CUDA_SUCCESS)
 		do
 			result = real(f, gridDimX, gridDimY, gridDimZ, blockDimX, blockDimY, blockDimZ, sharedMemBytes, hStream, kernelParams);
@@ -1437,11 +1437,11 @@ EXPORTED CUresult cuLaunchCooperativeKernel_ptsz(CUfunction f, unsigned int grid
 
 	if (real == NULL)
 		return CUDA_ERROR_NOT_FOUND;
-	result = around_begin_launch(&around, f);
+	result = around_begin_launch_ptsz(&around, f, gridDimX, gridDimY, gridDimZ, hStream);
 	if (result == CUDA_SUCCESS)
 		do
 			result = real(f, gridDimX, gridDimY, gridDimZ, blockDimX, blockDimY, blockDimZ, sharedMemBytes, hStream, kernelParams);
-		while (around_end_launch(&around, &result));
+		while (around_end_launch_ptsz(&around, &result));
 	return result;
 }
 
@@ -1469,11 +1469,11 @@ EXPORTED CUresult cuLaunch(CUfunction f)
 
 	if (real == NULL)
 		return CUDA_ERROR_NOT_FOUND;
-	result = around_begin_launch(&around, f);
+	result = around_begin_launch_one(&around, f);
 	if (result == CUDA_SUCCESS)
 		do
 			result = real(f);
-		while (around_end_launch(&around, &result));
+		while (around_end_launch_one(&around, &result));
 	return result;
 }
 
@@ -1485,11 +1485,11 @@ EXPORTED CUresult cuLaunchGrid(CUfunction f, int grid_width, int grid_height)
 
 	if (real == NULL)
 		return CUDA_ERROR_NOT_FOUND;
-	result = around_begin_launch(&around, f);
+	result = around_begin_launch_grid(&around, f, grid_width, grid_height);
 	if (result == CUDA_SUCCESS)
 		do
 			result = real(f, grid_width, grid_height);
-		while (around_end_launch(&around, &result));
+		while (around_end_launch_grid(&around, &result));
 	return result;
 }
 
@@ -1501,11 +1501,11 @@ EXPORTED CUresult cuLaunchGridAsync(CUfunction f, int grid_width, int grid_heigh
 
 	if (real == NULL)
 		return CUDA_ERROR_NOT_FOUND;
-	result = around_begin_launch(&around, f);
+	result = around_begin_launch_grid_async(&around, f, grid_width, grid_height, hStream);
 	if (result == CUDA_SUCCESS)
 		do
 			result = real(f, grid_width, grid_height, hStream);
-		while (around_end_launch(&around, &result));
+		while (around_end_launch_grid_async(&around, &result));
 	return result;
 }
 
@@ -1517,7 +1517,7 @@ EXPORTED CUresult cuGraphLaunch(CUgraphExec hGraphExec, CUstream hStream)
 
 	if (real == NULL)
 		return CUDA_ERROR_NOT_FOUND;
-	result = around_begin_graph_launch(&around, hGraphExec);
+	result = around_begin_graph_launch(&around, hGraphExec, hStream);
 	if (result == CUDA_SUCCESS)
 		do
 			result = real(hGraphExec, hStream);
@@ -1533,11 +1533,11 @@ EXPORTED CUresult cuGraphLaunch_ptsz(CUgraphExec hGraphExec, CUstream hStream)
 
 	if (real == NULL)
 		return CUDA_ERROR_NOT_FOUND;
-	result = around_begin_graph_launch(&around, hGraphExec);
+	result = around_begin_graph_launch_ptsz(&around, hGraphExec, hStream);
 	if (result == CUDA_SUCCESS)
 		do
 			result = real(hGraphExec, hStream);
-		while (around_end_graph_launch(&around, &result));
+		while (around_end_graph_launch_ptsz(&around, &result));
 	return result;
 }
 
@@ -1650,5 +1650,133 @@ EXPORTED CUresult cuStreamDestroy_v2(CUstream hStream)
 		do
 			result = real(hStream);
 		while (around_end_sync(&around, &result));
+	return result;
+}
+
+EXPORTED CUresult cuStreamBeginCapture(CUstream hStream)
+{
+	real_fn_cuStreamBeginCapture *real = (real_fn_cuStreamBeginCapture *)cuda_real(HOOK_cuStreamBeginCapture);
+	struct around around;
+	CUresult result;
+
+	if (real == NULL)
+		return CUDA_ERROR_NOT_FOUND;
+	result = around_begin_capture(&around, hStream);
+	if (result == CUDA_SUCCESS)
+		do
+			result = real(hStream);
+		while (around_end_capture(&around, &result));
+	return result;
+}
+
+EXPORTED CUresult cuStreamBeginCapture_ptsz(CUstream hStream)
+{
+	real_fn_cuStreamBeginCapture_ptsz *real = (real_fn_cuStreamBeginCapture_ptsz *)cuda_real(HOOK_cuStreamBeginCapture_ptsz);
+	struct around around;
+	CUresult result;
+
+	if (real == NULL)
+		return CUDA_ERROR_NOT_FOUND;
+	result = around_begin_capture_ptsz(&around, hStream);
+	if (result == CUDA_SUCCESS)
+		do
+			result = real(hStream);
+		while (around_end_capture_ptsz(&around, &result));
+	return result;
+}
+
+EXPORTED CUresult cuStreamBeginCapture_v2(CUstream hStream, CUstreamCaptureMode mode)
+{
+	real_fn_cuStreamBeginCapture_v2 *real = (real_fn_cuStreamBeginCapture_v2 *)cuda_real(HOOK_cuStreamBeginCapture_v2);
+	struct around around;
+	CUresult result;
+
+	if (real == NULL)
+		return CUDA_ERROR_NOT_FOUND;
+	result = around_begin_capture(&around, hStream);
+	if (result == CUDA_SUCCESS)
+		do
+			result = real(hStream, mode);
+		while (around_end_capture(&around, &result));
+	return result;
+}
+
+EXPORTED CUresult cuStreamBeginCapture_v2_ptsz(CUstream hStream, CUstreamCaptureMode mode)
+{
+	real_fn_cuStreamBeginCapture_v2_ptsz *real = (real_fn_cuStreamBeginCapture_v2_ptsz *)cuda_real(HOOK_cuStreamBeginCapture_v2_ptsz);
+	struct around around;
+	CUresult result;
+
+	if (real == NULL)
+		return CUDA_ERROR_NOT_FOUND;
+	result = around_begin_capture_ptsz(&around, hStream);
+	if (result == CUDA_SUCCESS)
+		do
+			result = real(hStream, mode);
+		while (around_end_capture_ptsz(&around, &result));
+	return result;
+}
+
+EXPORTED CUresult cuStreamBeginCaptureToGraph(CUstream hStream, CUgraph hGraph, const CUgraphNode *dependencies, const CUgraphEdgeData *dependencyData, size_t numDependencies, CUstreamCaptureMode mode)
+{
+	real_fn_cuStreamBeginCaptureToGraph *real = (real_fn_cuStreamBeginCaptureToGraph *)cuda_real(HOOK_cuStreamBeginCaptureToGraph);
+	struct around around;
+	CUresult result;
+
+	if (real == NULL)
+		return CUDA_ERROR_NOT_FOUND;
+	result = around_begin_capture(&around, hStream);
+	if (result == CUDA_SUCCESS)
+		do
+			result = real(hStream, hGraph, dependencies, dependencyData, numDependencies, mode);
+		while (around_end_capture(&around, &result));
+	return result;
+}
+
+EXPORTED CUresult cuStreamBeginCaptureToGraph_ptsz(CUstream hStream, CUgraph hGraph, const CUgraphNode *dependencies, const CUgraphEdgeData *dependencyData, size_t numDependencies, CUstreamCaptureMode mode)
+{
+	real_fn_cuStreamBeginCaptureToGraph_ptsz *real = (real_fn_cuStreamBeginCaptureToGraph_ptsz *)cuda_real(HOOK_cuStreamBeginCaptureToGraph_ptsz);
+	struct around around;
+	CUresult result;
+
+	if (real == NULL)
+		return CUDA_ERROR_NOT_FOUND;
+	result = around_begin_capture_ptsz(&around, hStream);
+	if (result == CUDA_SUCCESS)
+		do
+			result = real(hStream, hGraph, dependencies, dependencyData, numDependencies, mode);
+		while (around_end_capture_ptsz(&around, &result));
+	return result;
+}
+
+EXPORTED CUresult cuStreamEndCapture(CUstream hStream, CUgraph *phGraph)
+{
+	real_fn_cuStreamEndCapture *real = (real_fn_cuStreamEndCapture *)cuda_real(HOOK_cuStreamEndCapture);
+	struct around around;
+	CUresult result;
+
+	if (real == NULL)
+		return CUDA_ERROR_NOT_FOUND;
+	result = around_begin_capture_end(&around, hStream);
+	if (result == CUDA_SUCCESS)
+		do
+			result = real(hStream, phGraph);
+		while (around_end_capture_end(&around, &result));
+	return result;
+}
+
+EXPORTED CUresult cuStreamEndCapture_ptsz(CUstream hStream, CUgraph *phGraph)
+{
+	real_fn_cuStreamEndCapture_ptsz *real = (real_fn_cuStreamEndCapture_ptsz *)cuda_real(HOOK_cuStreamEndCapture_ptsz);
+	struct around around;
+	CUresult result;
+
+	if (real == NULL)
+		return CUDA_ERROR_NOT_FOUND;
+	result = around_begin_capture_end_ptsz(&around, hStream);
+	if (result == CUDA_SUCCESS)
+		do
+			result = real(hStream, phGraph);
+		while (around_end_capture_end_ptsz(&around, &result));
 	return result;
 }

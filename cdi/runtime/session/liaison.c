@@ -15,7 +15,7 @@
 #define ATTEMPT_NS 1000000000ull
 #define STACK_SIZE (256u << 10)
 
-uint32_t session_closed_word;
+uint32_t session_trouble_word;
 
 static struct lock starting;
 static bool started;
@@ -54,7 +54,7 @@ static void attach_again(void)
 
 	while ((missing = restore_all(ATTEMPT_NS, &why))) {
 		if (now_ns() - start >= SESSION_DEADLINE_NS && !session_closed()) {
-			__atomic_store_n(&session_closed_word, 1, __ATOMIC_RELAXED);
+			__atomic_or_fetch(&session_trouble_word, SESSION_CLOSED, __ATOMIC_RELAXED);
 			session_say("share %s: %s for %llu s; launches are refused until that ends: see that tranche-arbiter runs on this node",
 				    missing->key, why.text, SESSION_DEADLINE_NS / 1000000000ull);
 		}
@@ -62,7 +62,16 @@ static void attach_again(void)
 		if (nap < LONGEST_NAP_NS)
 			nap *= 2;
 	}
-	__atomic_store_n(&session_closed_word, 0, __ATOMIC_RELAXED);
+	__atomic_store_n(&session_trouble_word, 0, __ATOMIC_RELAXED);
+}
+
+/* Who was about to wait on a grant just when it was replaced missed that. */
+static void wake_late(const struct session_share *share)
+{
+	const struct tranche_grant *former = __atomic_load_n(&share->former, __ATOMIC_ACQUIRE);
+
+	if (former)
+		word_wake(&former->lease);
 }
 
 static void *liaise(void *unused)
@@ -72,8 +81,10 @@ static void *liaise(void *unused)
 	for (;;) {
 		wait_for_end();
 		attach_again();
-		for (size_t i = 0; i < session_count(); i++)
+		for (size_t i = 0; i < session_count(); i++) {
 			session_settle(session_share(i));
+			wake_late(session_share(i));
+		}
 	}
 	return NULL;
 }

@@ -9,6 +9,7 @@
 struct found {
 	const struct tranche_grant *grant;
 	struct tranche_ledger *ledger;
+	struct tranche_demand *demand;
 	int ledger_fd;
 	uint64_t ledger_identity[2];
 };
@@ -39,6 +40,22 @@ static bool take_ledger(int fd, struct found *found)
 	return true;
 }
 
+/* The demand page, in which nothing is said yet. What is no page of ours is passed over. */
+static bool take_demand(int fd, struct found *found)
+{
+	struct tranche_demand *page = map(fd, TRANCHE_PAGE_SIZE, PROT_READ | PROT_WRITE);
+
+	if (!page)
+		return true;
+	if (page->magic != TRANCHE_DEMAND_MAGIC || found->demand) {
+		munmap(page, TRANCHE_PAGE_SIZE);
+		return true;
+	}
+	madvise(page, TRANCHE_PAGE_SIZE, MADV_DONTFORK);
+	found->demand = page;
+	return true;
+}
+
 /* Tells which page it is, and maps it. The ledger is known by its size: of what it
  * says the share's own processes may have made anything. False: a page makes no sense. */
 static bool sort(int fd, struct found *found)
@@ -54,9 +71,8 @@ static bool sort(int fd, struct found *found)
 		found->grant = page;
 		return page->version == TRANCHE_CONTRACT_VERSION;
 	}
-	/* The demand page, in which nothing is said yet. */
 	munmap((void *)page, TRANCHE_PAGE_SIZE);
-	return true;
+	return take_demand(fd, found);
 }
 
 static void forget(struct found *found)
@@ -65,6 +81,8 @@ static void forget(struct found *found)
 		munmap((void *)found->grant, TRANCHE_PAGE_SIZE);
 	if (found->ledger)
 		munmap(found->ledger, sizeof(*found->ledger));
+	if (found->demand)
+		munmap(found->demand, TRANCHE_PAGE_SIZE);
 }
 
 /* Moves what the process holds to another slot. Nobody else is at the ledger now. */
@@ -91,9 +109,10 @@ static enum line_result use(struct session_share *share, struct found *found, co
 	bool observer = session_role() == TRANCHE_ROLE_OBSERVER;
 	bool same = again && found->ledger && memcmp(found->ledger_identity, share->ledger_identity, sizeof(share->ledger_identity)) == 0;
 	struct tranche_ledger *ledger = found->ledger && !same ? found->ledger : share->ledger;
+	const struct tranche_grant *before = share->grant;
 	enum line_result result = LINE_OK;
 
-	if (!ledger || (!found->grant && !share->grant)) {
+	if (!ledger || (!found->grant && !share->grant) || (!observer && !found->demand && !share->demand)) {
 		why_set(why, "the arbiter sent no pages");
 		return LINE_BROKEN;
 	}
@@ -118,8 +137,17 @@ static enum line_result use(struct session_share *share, struct found *found, co
 	}
 	if (ledger == found->ledger)
 		found->ledger = NULL;
+	if (found->demand) {
+		__atomic_store_n(&share->demand, found->demand, __ATOMIC_RELEASE);
+		found->demand = NULL;
+	}
 	share->slot_number = welcome->slot;
 	share->nonce = welcome->nonce;
+	/* Who waits for the lease looks at the new pages. */
+	if (before && before != share->grant) {
+		__atomic_store_n(&share->former, before, __ATOMIC_RELEASE);
+		word_wake(&before->lease);
+	}
 	return result;
 }
 

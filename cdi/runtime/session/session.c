@@ -123,6 +123,8 @@ static void close_all(void)
 			munmap((void *)share->grant, TRANCHE_PAGE_SIZE);
 		if (share->ledger)
 			munmap(share->ledger, sizeof(*share->ledger));
+		if (share->demand)
+			munmap(share->demand, TRANCHE_PAGE_SIZE);
 	}
 	session_share_count = 0;
 }
@@ -201,15 +203,27 @@ bool line_restore(struct session_share *share, uint64_t patience, bool unless_bu
 	if (!stands) {
 		enum line_result result;
 
+		__atomic_store_n(&share->alone, 1, __ATOMIC_RELAXED);
+		__atomic_or_fetch(&session_trouble_word, SESSION_ALONE, __ATOMIC_RELAXED);
 		line_drop(share);
 		result = line_open(share, role, deadline, why);
 		stands = result == LINE_OK || result == LINE_MOVED;
+		if (stands)
+			__atomic_store_n(&share->alone, 0, __ATOMIC_RELAXED);
 		/* What the old ledger said of contexts and modules is measured anew. */
 		if (result == LINE_MOVED && role == TRANCHE_ROLE_AGAIN)
 			line_measure(share, TRANCHE_OP_MEASURE, 0, now_ns() + SESSION_DEADLINE_NS, &reply);
 	}
 	lock_give(&share->line);
 	return stands;
+}
+
+void session_ring(const struct session_share *share)
+{
+	uint32_t *bell = &session_ledger(share)->bell;
+
+	__atomic_add_fetch(bell, 1, __ATOMIC_SEQ_CST);
+	word_wake(bell);
 }
 
 bool session_restore(struct session_share *share, uint64_t patience)

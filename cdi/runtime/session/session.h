@@ -40,6 +40,9 @@ struct session_share {
 	const struct tranche_grant *grant;
 	struct tranche_ledger *ledger;
 	struct tranche_slot *slot; /* own slot; NULL for an observer */
+	struct tranche_demand *demand; /* own; NULL for an observer */
+	const struct tranche_grant *former; /* the grant that the last one replaced, or NULL */
+	uint32_t alone; /* no arbiter: the connection has ended */
 
 	/* Who changes the slot has the gate as one of many, who replaces it alone. */
 	struct gate gate;
@@ -118,12 +121,26 @@ void session_settle(struct session_share *share);
 bool session_start_liaison(void);
 bool session_has_liaison(void);
 
-/* Not 0 while no arbiter has been reachable for SESSION_DEADLINE_NS. */
-extern uint32_t session_closed_word __attribute__((visibility("hidden")));
+/* Bits that are set while an arbiter is missing. */
+enum {
+	SESSION_CLOSED = 1 << 0, /* and has been for SESSION_DEADLINE_NS */
+	SESSION_ALONE = 1 << 1,  /* some share's connection has ended */
+};
+extern uint32_t session_trouble_word __attribute__((visibility("hidden")));
+
+static inline uint32_t session_trouble(void)
+{
+	return __atomic_load_n(&session_trouble_word, __ATOMIC_RELAXED);
+}
 
 static inline bool session_closed(void)
 {
-	return __atomic_load_n(&session_closed_word, __ATOMIC_RELAXED) != 0;
+	return (session_trouble() & SESSION_CLOSED) != 0;
+}
+
+static inline bool session_alone(const struct session_share *share)
+{
+	return __atomic_load_n(&share->alone, __ATOMIC_RELAXED) != 0;
 }
 
 /* Writes "tranche: ..." and a newline to stderr, once a process: who comes
@@ -144,6 +161,21 @@ static inline struct tranche_ledger *session_ledger(const struct session_share *
 {
 	return __atomic_load_n(&share->ledger, __ATOMIC_ACQUIRE);
 }
+
+static inline struct tranche_demand *session_demand(const struct session_share *share)
+{
+	return __atomic_load_n(&share->demand, __ATOMIC_ACQUIRE);
+}
+
+/* Who waits for the word has to look whether the grant is still the same: when it is replaced,
+ * waiters on the old one are woken. */
+static inline uint32_t session_lease(const struct session_share *share)
+{
+	return __atomic_load_n(&session_grant(share)->lease, __ATOMIC_ACQUIRE);
+}
+
+/* Tells the arbiter that the demand page has changed. */
+void session_ring(const struct session_share *share);
 
 static inline uint32_t session_flags(const struct session_share *share)
 {

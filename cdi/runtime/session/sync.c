@@ -6,6 +6,7 @@
 #include <linux/futex.h>
 #include <sched.h>
 #include <stddef.h>
+#include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
@@ -98,5 +99,35 @@ void nap_ns(uint64_t ns)
 	int saved = errno;
 
 	nanosleep(&left, NULL);
+	errno = saved;
+}
+
+void nap_precisely_ns(uint64_t ns)
+{
+	int saved = errno;
+	int slack = prctl(PR_GET_TIMERSLACK);
+
+	if (slack > 1)
+		prctl(PR_SET_TIMERSLACK, 1);
+	nap_ns(ns);
+	if (slack > 1)
+		prctl(PR_SET_TIMERSLACK, (unsigned long)slack);
+	errno = saved;
+}
+
+void word_wait(const uint32_t *word, uint32_t value, uint64_t ns)
+{
+	struct timespec left = { .tv_sec = (time_t)(ns / SECOND), .tv_nsec = (long)(ns % SECOND) };
+	int saved = errno;
+
+	syscall(SYS_futex, word, FUTEX_WAIT, value, ns == UINT64_MAX ? NULL : &left, NULL, 0);
+	errno = saved;
+}
+
+void word_wake(const uint32_t *word)
+{
+	int saved = errno;
+
+	syscall(SYS_futex, word, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
 	errno = saved;
 }

@@ -1,0 +1,385 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Launches at the gate, and what each thread has launched and not recorded.
+ */
+#include "lease.h"
+
+#include <errno.h>
+#include <linux/membarrier.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "around.h"
+#include "lease_inside.h"
+#include "zz_generated_hooks.h"
+
+/* A batch of that many ns is counted no further. */
+#define FULL 1000000000u
+
+static struct meter meters[CARD_MAX];
+static struct lock making;
+
+struct lease *lease_only;
+uint32_t lease_pass;
+
+/* ---- cards -------------------------------------------------------------------------- */
+
+static void make(struct meter *meter, struct card *card)
+{
+	for (size_t i = 0; i < card->shares; i++)
+		meter->lease[i] = (struct lease){ .share = card->share[i], .meter = meter };
+	meter->last = &meter->first;
+	meter->leases = card->shares;
+	if (card->shares == 1 && session_count() == 1)
+		__atomic_store_n(&lease_only, &meter->lease[0], __ATOMIC_RELEASE);
+	__atomic_store_n(&meter->card, card, __ATOMIC_RELEASE);
+}
+
+struct meter *meter_of(struct card *card)
+{
+	struct meter *meter = &meters[card - card_at(0)];
+
+	if (card->shares == 0)
+		return NULL;
+	if (__atomic_load_n(&meter->card, __ATOMIC_ACQUIRE))
+		return meter;
+	lock_take(&making);
+	if (!meter->card)
+		make(meter, card);
+	lock_give(&making);
+	return meter;
+}
+
+uint64_t meter_window(const struct meter *meter)
+{
+	uint64_t window = UINT64_MAX;
+
+	for (size_t i = 0; i < meter->leases; i++) {
+		uint64_t ns = __atomic_load_n(&session_grant(meter->lease[i].share)->window, __ATOMIC_RELAXED);
+
+		if (ns != 0 && ns < window)
+			window = ns;
+	}
+	return window == UINT64_MAX ? WINDOW_NS : window;
+}
+
+/* ---- threads ------------------------------------------------------------------------- */
+
+/* Records of threads are never freed: one that has ended leaves its own to another. */
+static struct thread *threads;
+static __thread struct thread *self;
+static pthread_key_t key;
+static uint32_t key_made;
+
+static void leave(void *gone)
+{
+	struct thread *thread = gone;
+
+	/* Its streams may be gone: what it launched is known by its estimate. */
+	for (size_t i = 0; i < STREAMS; i++)
+		if (thread->tally[i].word != 0)
+			flight_guess(&thread->tally[i]);
+	self = NULL;
+	__atomic_store_n(&thread->inside, NULL, __ATOMIC_RELAXED);
+	__atomic_store_n(&thread->taken, 0, __ATOMIC_RELEASE);
+}
+
+static struct thread *join(void)
+{
+	struct thread *thread = __atomic_load_n(&threads, __ATOMIC_ACQUIRE);
+	uint32_t none = 0;
+
+	for (; thread; thread = thread->next, none = 0)
+		if (__atomic_compare_exchange_n(&thread->taken, &none, 1, false, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED))
+			break;
+	if (!thread) {
+		thread = calloc(1, sizeof(*thread));
+		if (!thread)
+			return NULL;
+		thread->taken = 1;
+		thread->next = __atomic_load_n(&threads, __ATOMIC_ACQUIRE);
+		while (!__atomic_compare_exchange_n(&threads, &thread->next, thread, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
+			;
+	}
+	lock_take(&making);
+	if (!key_made)
+		key_made = pthread_key_create(&key, leave) == 0;
+	lock_give(&making);
+	if (key_made)
+		pthread_setspecific(key, thread);
+	thread->last = &thread->tally[0];
+	for (size_t i = 0; i < STREAMS; i++)
+		thread->tally[i].last = &thread->tally[i].place[0];
+	self = thread;
+	return thread;
+}
+
+/* Threads look at the word without a fence: that is ours to pay for. */
+static void fence_all(void)
+{
+	static uint32_t registered;
+
+	if (!__atomic_load_n(&registered, __ATOMIC_RELAXED)) {
+		syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED, 0);
+		__atomic_store_n(&registered, 1, __ATOMIC_RELAXED);
+	}
+	/* A kernel that has none is late by what a store takes to be seen. */
+	if (syscall(SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0) != 0)
+		__atomic_thread_fence(__ATOMIC_SEQ_CST);
+}
+
+struct census census_take(const struct meter *meter)
+{
+	struct census census = { .ns = 0 };
+
+	fence_all();
+	for (struct thread *thread = __atomic_load_n(&threads, __ATOMIC_ACQUIRE); thread; thread = thread->next) {
+		census.inside |= __atomic_load_n(&thread->inside, __ATOMIC_RELAXED) == meter;
+		census.launches += __atomic_load_n(&thread->launches, __ATOMIC_RELAXED);
+		for (size_t i = 0; i < STREAMS; i++)
+			if (__atomic_load_n(&thread->tally[i].meter, __ATOMIC_RELAXED) == meter)
+				census.ns += __atomic_load_n(&thread->tally[i].fill, __ATOMIC_RELAXED);
+	}
+	return census;
+}
+
+/* ---- tallies -------------------------------------------------------------------------- */
+
+static bool same_context(const struct tally *tally)
+{
+	CUcontext context;
+
+	if (__atomic_load_n(&contexts_alive, __ATOMIC_RELAXED) <= 1)
+		return true;
+	return real_cuCtxGetCurrent(&context) == CUDA_SUCCESS && context == tally->owner.context;
+}
+
+static void count(struct thread *thread, struct tally *tally, struct place *place, uint32_t units)
+{
+	uint64_t fill = tally->fill + (uint64_t)place->weight * units;
+
+	place->use.units += units;
+	__atomic_store_n(&tally->fill, fill < FULL ? (uint32_t)fill : FULL, __ATOMIC_RELAXED);
+	__atomic_store_n(&thread->launches, thread->launches + 1, __ATOMIC_RELAXED);
+}
+
+/* The thread is at the gate, or leaves it. */
+static void be_inside(struct thread *thread, const struct meter *meter)
+{
+	__atomic_store_n(&thread->inside, meter, __ATOMIC_RELEASE);
+}
+
+/* True: one more launch of the batch that is open. */
+static bool is_one_more(struct around *around, const struct work *work)
+{
+	uint32_t word = __atomic_load_n(&lease_pass, __ATOMIC_ACQUIRE);
+	struct thread *thread = self;
+	struct tally *tally;
+	struct place *place;
+
+	if (word == 0 || !thread)
+		return false;
+	tally = thread->last;
+	place = tally->last;
+	if (tally->word != word || tally->stream != work->stream || place->what != work->what || place->shape != work->shape)
+		return false;
+	if (tally->alone || tally->fill + place->weight >= tally->budget || work->units != 1 || !same_context(tally))
+		return false;
+	be_inside(thread, tally->meter);
+	if (session_lease(lease_only->share) != word || session_trouble() != 0 || __atomic_load_n(&lease_captures, __ATOMIC_RELAXED) != 0) {
+		be_inside(thread, NULL);
+		return false;
+	}
+	count(thread, tally, place, 1);
+	around->thread = thread;
+	around->tally = NULL;
+	return true;
+}
+
+static struct tally *tally_of(struct thread *thread, const struct owner *owner, CUstream stream)
+{
+	struct tally *tally;
+
+	for (size_t i = 0; i < STREAMS; i++) {
+		tally = &thread->tally[i];
+		if (tally->stream == stream && tally->owner.context == owner->context && tally->owner.generation == owner->generation)
+			return tally;
+	}
+	tally = &thread->tally[thread->turn++ % STREAMS];
+	if (tally->word != 0)
+		flight_guess(tally);
+	tally->stream = stream;
+	tally->owner = *owner;
+	return tally;
+}
+
+/* NULL: there is no memory, or no room for another function. */
+static struct place *place_of(struct tally *tally, const struct work *work)
+{
+	struct place *unused = NULL;
+
+	for (size_t i = 0; i < USES; i++) {
+		struct place *place = &tally->place[i];
+
+		if (place->what == work->what && place->shape == work->shape)
+			return place;
+		if (place->use.units == 0)
+			unused = place;
+	}
+	if (unused) {
+		unused->use.cost = cost_of(work->what, work->shape);
+		unused->what = unused->use.cost ? work->what : NULL;
+		unused->shape = work->shape;
+	}
+	return unused && unused->what ? unused : NULL;
+}
+
+/* Takes the estimate for what is launched from now on, if nothing of it is in the batch. */
+static void estimate(struct place *place, uint32_t budget)
+{
+	uint32_t floor = budget / BATCH_LAUNCHES;
+
+	if (place->use.units != 0)
+		return;
+	place->use.ns = (uint32_t)cost_ns(place->use.cost, 1);
+	place->weight = place->use.ns > floor ? place->use.ns : floor;
+}
+
+static void begin_batch(struct tally *tally, struct meter *meter, uint32_t word, uint32_t budget, bool alone)
+{
+	__atomic_store_n(&tally->meter, meter, __ATOMIC_RELAXED);
+	tally->word = word;
+	tally->budget = budget;
+	tally->alone = alone;
+	flight_open(tally);
+}
+
+/* Makes the launch part of a batch. False: the lease is no longer open. */
+static bool enlist(struct thread *thread, struct meter *meter, const struct owner *owner, const struct work *work, uint32_t word,
+		   struct around *around)
+{
+	struct tally *tally = tally_of(thread, owner, work->stream);
+	uint64_t window = meter_window(meter), ns;
+	uint32_t budget = window / 8 < BATCH_NS ? (uint32_t)(window / 8) : BATCH_NS;
+	uint64_t left;
+	uint32_t now;
+	struct place *place;
+	bool alone;
+
+	/* What was launched under another lease has ended, or is hardly anything. */
+	if (tally->word != 0 && tally->word != word)
+		flight_guess(tally);
+	place = place_of(tally, work);
+	if (!place && tally->word != 0) {
+		flight_close(tally);
+		place = place_of(tally, work);
+	}
+	if (!place)
+		return true;
+	estimate(place, budget);
+	alone = cost_is_unknown(place->use.cost);
+	ns = alone && place->use.ns == 0 ? window : (uint64_t)place->use.ns * work->units;
+	alone |= ns >= budget;
+	if (alone && tally->word != 0)
+		flight_close(tally);
+	if (tally->word == 0 && !flight_admit(meter, ns))
+		return false;
+	be_inside(thread, meter);
+	if (meter_view(meter, &now, &left) == VIEW_CLOSED || now != word) {
+		be_inside(thread, NULL);
+		return false;
+	}
+	if (tally->word == 0) {
+		estimate(place, budget);
+		if (place->use.ns == 0 && alone)
+			place->use.ns = (uint32_t)(ns < UINT32_MAX ? ns : UINT32_MAX) / work->units;
+		begin_batch(tally, meter, word, budget, alone);
+		cost_was_careful(place->use.cost);
+	}
+	count(thread, tally, place, work->units);
+	tally->last = place;
+	thread->last = tally;
+	around->thread = thread;
+	around->tally = tally->alone || tally->fill >= tally->budget ? tally : NULL;
+	return true;
+}
+
+/* ---- at the gate ----------------------------------------------------------------------- */
+
+static CUresult pass(struct around *around, const struct work *work, struct meter *meter, const struct owner *owner)
+{
+	struct thread *thread = self ? self : join();
+	enum lease_view view;
+	uint32_t word;
+	CUresult result;
+
+	do {
+		struct tally *tally = thread ? thread->last : NULL;
+
+		/* Who waits for the lease says first what he has in flight. */
+		if (tally && tally->word != 0 && tally->stream == work->stream && meter_view(meter, &word, &(uint64_t){ 0 }) == VIEW_CLOSED &&
+		    same_context(tally))
+			flight_close(tally);
+		result = meter_await(meter, &view, &word);
+		if (result != CUDA_SUCCESS || view == VIEW_FREE)
+			return result;
+		wardens_start(meter);
+		meter_want(meter);
+	} while (thread && !enlist(thread, meter, owner, work, word, around));
+	return CUDA_SUCCESS;
+}
+
+CUresult lease_begin(struct around *around, const struct work *work)
+{
+	struct meter *meter;
+	struct owner owner;
+	struct card *card;
+	int saved = errno;
+	CUresult result;
+
+	if (is_one_more(around, work) || session_state() != SESSION_OPEN || capture_is_on(work->stream))
+		return CUDA_SUCCESS;
+	/* Without a context the driver says what is wrong. */
+	if (context_current(&card, &owner) != CUDA_SUCCESS || !(meter = meter_of(card)))
+		return CUDA_SUCCESS;
+	result = pass(around, work, meter, &owner);
+	errno = saved;
+	return result;
+}
+
+CUresult lease_wait(CUstream stream)
+{
+	CUcontext context = NULL;
+	struct meter *meter;
+	struct card *card;
+	enum lease_view view;
+	int saved = errno;
+	CUresult result;
+	uint32_t word;
+
+	if (session_state() != SESSION_OPEN || capture_is_on(stream) || real_cuStreamGetCtx(stream, &context) != CUDA_SUCCESS)
+		return CUDA_SUCCESS;
+	card = context_card(context);
+	meter = card ? meter_of(card) : NULL;
+	if (!meter)
+		return CUDA_SUCCESS;
+	result = meter_await(meter, &view, &word);
+	if (result == CUDA_SUCCESS && view != VIEW_FREE) {
+		wardens_start(meter);
+		meter_want(meter);
+	}
+	errno = saved;
+	return result;
+}
+
+void lease_end(struct around *around)
+{
+	int saved = errno;
+
+	if (around->tally)
+		flight_close(around->tally);
+	be_inside(around->thread, NULL);
+	errno = saved;
+}

@@ -1,0 +1,200 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Events, one pool for each context. Whoever touches one is in the gate, whoever ends
+ * a context is there alone, before the driver is told.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "around.h"
+#include "lease_inside.h"
+#include "zz_generated_hooks.h"
+
+static struct gate users;
+static struct pool *pools;
+static struct lock lock; /* of the list, and of what is spare */
+
+uint32_t lease_captures;
+
+CUstreamCaptureMode capture_relax(void)
+{
+	CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+
+	return real_cuThreadExchangeStreamCaptureMode(&mode) == CUDA_SUCCESS ? mode : CU_STREAM_CAPTURE_MODE_GLOBAL;
+}
+
+void capture_restore(CUstreamCaptureMode mode)
+{
+	real_cuThreadExchangeStreamCaptureMode(&mode);
+}
+
+bool capture_is_on(CUstream stream)
+{
+	CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+
+	if (__atomic_load_n(&lease_captures, __ATOMIC_ACQUIRE) == 0)
+		return false;
+	return real_cuStreamIsCapturing(stream, &status) != CUDA_SUCCESS || status != CU_STREAM_CAPTURE_STATUS_NONE;
+}
+
+/* Captures begin and end in many ways, and some ends fail: the stream itself says whether it is
+ * being captured. */
+static CUresult capture_begin(struct around *around, CUstream stream)
+{
+	*around = (struct around){ .handle = stream };
+	/* Before the capture is on: who launches on another thread misses nothing. */
+	__atomic_add_fetch(&lease_captures, 1, __ATOMIC_ACQ_REL);
+	return CUDA_SUCCESS;
+}
+
+CUresult around_begin_capture(struct around *around, CUstream stream)
+{
+	return capture_begin(around, lease_stream(stream, false));
+}
+
+CUresult around_begin_capture_ptsz(struct around *around, CUstream stream)
+{
+	return capture_begin(around, lease_stream(stream, true));
+}
+
+bool around_end_capture(struct around *around, CUresult *result)
+{
+	(void)around;
+	if (*result != CUDA_SUCCESS)
+		__atomic_sub_fetch(&lease_captures, 1, __ATOMIC_ACQ_REL);
+	return false;
+}
+
+bool around_end_capture_ptsz(struct around *around, CUresult *result)
+{
+	return around_end_capture(around, result);
+}
+
+static CUresult capture_finish(struct around *around, CUstream stream)
+{
+	*around = (struct around){ .idle = !capture_is_on(stream), .handle = stream };
+	return CUDA_SUCCESS;
+}
+
+CUresult around_begin_capture_end(struct around *around, CUstream stream)
+{
+	return capture_finish(around, lease_stream(stream, false));
+}
+
+CUresult around_begin_capture_end_ptsz(struct around *around, CUstream stream)
+{
+	return capture_finish(around, lease_stream(stream, true));
+}
+
+bool around_end_capture_end(struct around *around, CUresult *result)
+{
+	uint32_t captures = __atomic_load_n(&lease_captures, __ATOMIC_ACQUIRE);
+
+	(void)result;
+	if (around->idle || capture_is_on(around->handle))
+		return false;
+	while (captures != 0 &&
+	       !__atomic_compare_exchange_n(&lease_captures, &captures, captures - 1, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
+		;
+	return false;
+}
+
+bool around_end_capture_end_ptsz(struct around *around, CUresult *result)
+{
+	return around_end_capture_end(around, result);
+}
+
+/* ---- pools ------------------------------------------------------------------------ */
+
+struct pool *pool_of(const struct owner *owner, bool make)
+{
+	struct pool *pool, *empty = NULL;
+
+	lock_take(&lock);
+	for (pool = pools; pool && (pool->owner.context != owner->context || pool->owner.generation != owner->generation); pool = pool->next)
+		if (!pool->owner.context)
+			empty = pool;
+	if (!pool && make) {
+		pool = empty ? empty : calloc(1, sizeof(*pool));
+		if (pool && !empty) {
+			pool->next = pools;
+			pools = pool;
+		}
+		if (pool)
+			pool->owner = *owner;
+	}
+	lock_give(&lock);
+	return pool;
+}
+
+bool pool_enter(const struct pool *pool, const struct owner *owner)
+{
+	gate_enter(&users);
+	if (pool->owner.context == owner->context && pool->owner.generation == owner->generation)
+		return true;
+	gate_leave(&users);
+	return false;
+}
+
+void events_enter(void)
+{
+	gate_enter(&users);
+}
+
+void events_leave(void)
+{
+	gate_leave(&users);
+}
+
+CUevent pool_take(struct pool *pool)
+{
+	CUevent event = NULL;
+
+	lock_take(&lock);
+	if (pool->count != 0)
+		event = pool->spare[--pool->count];
+	lock_give(&lock);
+	if (!event && real_cuEventCreate(&event, CU_EVENT_BLOCKING_SYNC) != CUDA_SUCCESS)
+		return NULL;
+	return event;
+}
+
+void pool_give(struct pool *pool, CUevent event)
+{
+	if (!event)
+		return;
+	lock_take(&lock);
+	if (pool->count < sizeof(pool->spare) / sizeof(pool->spare[0])) {
+		pool->spare[pool->count++] = event;
+		event = NULL;
+	}
+	lock_give(&lock);
+	if (event)
+		real_cuEventDestroy_v2(event);
+}
+
+/* The driver destroys the events with their context. */
+void lease_forget(CUcontext context)
+{
+	bool any = false;
+
+	lock_take(&lock);
+	for (struct pool *pool = pools; pool; pool = pool->next)
+		any |= pool->owner.context == context;
+	lock_give(&lock);
+	if (!any)
+		return;
+	gate_enter_alone(&users);
+	lock_take(&lock);
+	for (struct pool *pool = pools; pool; pool = pool->next)
+		if (pool->owner.context == context) {
+			pool->owner = (struct owner){ .context = NULL };
+			pool->base = NULL;
+			pool->count = 0;
+		}
+	lock_give(&lock);
+	for (size_t i = 0; i < card_count(); i++)
+		if (card_at(i)->shares != 0)
+			flight_forget(meter_of(card_at(i)));
+	gate_leave_alone(&users);
+}

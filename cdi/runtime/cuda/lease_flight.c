@@ -1,0 +1,316 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What is in flight on a card: batches behind which an event was recorded, in the order in
+ * which they were. One thread at a time looks which have ended; who comes meanwhile does
+ * without.
+ */
+#include "lease_inside.h"
+#include "zz_generated_hooks.h"
+
+/* So long past its estimate, a batch that has not begun waits for something else than the
+ * card, */
+#define BLOCKED_NS 5000000u
+/* one of which nobody knows whether it has begun is taken to, */
+#define UNSURE_NS 20000000u
+/* and one that runs may wait for what is yet to be launched. */
+#define PATIENCE_NS 100000000u
+/* So long a stream is not waited for that has waited for something else. */
+#define EXCLUDED_NS 100000000u
+#define SHORTEST_NAP_NS 20000u
+#define LONGEST_NAP_NS 1000000u
+/* Batches of functions that were timed often are timed now and then. */
+#define WELL_KNOWN 16u
+#define TIMED_EVERY 4u
+
+/* ---- under the meter's lock --------------------------------------------------------- */
+
+/* link is the batch's place. */
+static void batch_drop(struct meter *meter, struct batch **link)
+{
+	struct batch *batch = *link;
+
+	*link = batch->next;
+	if (meter->last == &batch->next)
+		meter->last = link;
+	if (!batch->excluded)
+		meter_add(meter, -(int64_t)batch->ns);
+	batch->next = meter->unused;
+	meter->unused = batch;
+}
+
+static void exclude(struct meter *meter, CUstream stream, uint64_t now)
+{
+	struct blocked *oldest = &meter->blocked[0];
+
+	for (size_t i = 0; i < sizeof(meter->blocked) / sizeof(meter->blocked[0]); i++)
+		if (meter->blocked[i].until < oldest->until)
+			oldest = &meter->blocked[i];
+	*oldest = (struct blocked){ .stream = stream, .until = now + EXCLUDED_NS };
+	for (struct batch *batch = meter->first; batch; batch = batch->next)
+		if (batch->stream == stream && !batch->excluded) {
+			batch->excluded = true;
+			meter_add(meter, -(int64_t)batch->ns);
+		}
+}
+
+/* ---- what has ended ---------------------------------------------------------------------- */
+
+static bool is_due(const struct batch *batch)
+{
+	static uint32_t batches;
+	uint32_t number = __atomic_add_fetch(&batches, 1, __ATOMIC_RELAXED);
+
+	for (uint32_t i = 0; i < batch->count; i++)
+		if (__atomic_load_n(&batch->use[i].cost->samples, __ATOMIC_RELAXED) < WELL_KNOWN)
+			return true;
+	return batch->alone || number % TIMED_EVERY == 0;
+}
+
+static bool between(CUevent from, CUevent to, double *ns)
+{
+	float ms;
+
+	if (!from || !to || real_cuEventElapsedTime(&ms, from, to) != CUDA_SUCCESS)
+		return false;
+	*ns = (double)ms * 1e6;
+	return true;
+}
+
+/* On the card's line of time the batch took from its start, or from the end of the one before,
+ * whichever was later. Returns ns; what cannot be told is as it was estimated. */
+static uint64_t measure(struct batch *batch)
+{
+	struct pool *pool = batch->pool;
+	double start = -1, end = 0, took;
+	bool based = between(pool->base, batch->end, &end);
+
+	/* The one before on another stream ended later. */
+	if (based && end <= 0)
+		return 0;
+	if (batch->start) {
+		if (based && !between(pool->base, batch->start, &start))
+			return batch->ns;
+		if ((!based || start >= 0) && !between(batch->start, batch->end, &end))
+			return batch->ns;
+	} else if (!based || !batch->follows) {
+		return batch->ns;
+	}
+	took = end;
+	if (took < 1 || took > 1e12)
+		return batch->ns;
+	cost_learn(batch->use, batch->count, (uint64_t)took, batch->alone && (batch->start || batch->follows));
+	return (uint64_t)took;
+}
+
+/* The batch has ended, and is in nobody's hands but ours. */
+static uint64_t settle(struct batch *batch)
+{
+	struct pool *pool = batch->pool;
+	uint64_t took = is_due(batch) ? measure(batch) : batch->ns;
+
+	if (took != 0) {
+		CUevent base = pool->base;
+
+		pool->base = batch->end;
+		batch->end = base;
+	}
+	pool_give(pool, batch->start);
+	pool_give(pool, batch->end);
+	return took;
+}
+
+struct pass {
+	CUstream pending[16];
+	size_t count;
+	bool running; /* something is in flight that does not wait for something else */
+};
+
+static bool is_pending(const struct pass *pass, CUstream stream)
+{
+	for (size_t i = 0; i < pass->count; i++)
+		if (pass->pending[i] == stream)
+			return true;
+	return false;
+}
+
+static CUresult ask(const struct batch *batch, CUevent event, bool stranger)
+{
+	CUcontext popped;
+	CUresult result;
+
+	if (stranger && real_cuCtxPushCurrent_v2(batch->pool->owner.context) != CUDA_SUCCESS)
+		return CUDA_ERROR_INVALID_CONTEXT;
+	result = real_cuEventQuery(event);
+	if (stranger)
+		real_cuCtxPopCurrent_v2(&popped);
+	return result;
+}
+
+/* By how much the batch has passed its estimate, if nothing is before it. */
+static uint64_t overdue(const struct meter *meter, const struct batch *batch, uint64_t now)
+{
+	uint64_t since = batch->recorded > meter->latest ? batch->recorded : meter->latest;
+
+	return now > since + batch->ns ? now - since - batch->ns : 0;
+}
+
+/* The batch has not ended. Whether that is because its stream waits for something else. */
+static bool is_held_up(struct meter *meter, struct batch *batch, bool first, bool stranger)
+{
+	uint64_t now, late = 0;
+	bool begun;
+
+	if (!batch->excluded) {
+		if (!first)
+			return false;
+		now = now_ns();
+		lock_take(&meter->lock);
+		late = overdue(meter, batch, now);
+		lock_give(&meter->lock);
+		if (late < (batch->start ? BLOCKED_NS : UNSURE_NS))
+			return false;
+	}
+	begun = !batch->start || ask(batch, batch->start, stranger) != CUDA_ERROR_NOT_READY;
+	if (!batch->excluded && (!begun || !batch->start)) {
+		lock_take(&meter->lock);
+		exclude(meter, batch->stream, now_ns());
+		lock_give(&meter->lock);
+	}
+	return !begun;
+}
+
+/* Whether the batch has ended; if not, its stream is noted. */
+static bool has_ended(struct meter *meter, struct batch *batch, struct pass *pass, bool stranger)
+{
+	bool first = !pass->running;
+
+	if (is_pending(pass, batch->stream))
+		return false;
+	if (ask(batch, batch->end, stranger) != CUDA_ERROR_NOT_READY)
+		return true;
+	if (pass->count < sizeof(pass->pending) / sizeof(pass->pending[0]))
+		pass->pending[pass->count++] = batch->stream;
+	if (!is_held_up(meter, batch, first, stranger))
+		pass->running = true;
+	return false;
+}
+
+/* Takes all batches out that have ended. stranger: the thread has no context of its own. False:
+ * another thread is at it. Only who retires, or is alone at the events, takes batches out; others append. */
+static bool retire(struct meter *meter, struct pass *pass, bool stranger)
+{
+	struct batch **link = &meter->first, *batch;
+	CUstreamCaptureMode mode;
+	uint64_t used = 0;
+
+	*pass = (struct pass){ .count = 0 };
+	if (!lock_try(&meter->retiring))
+		return false;
+	events_enter();
+	mode = capture_relax();
+	for (;;) {
+		lock_take(&meter->lock);
+		batch = *link;
+		lock_give(&meter->lock);
+		if (!batch)
+			break;
+		if (!has_ended(meter, batch, pass, stranger)) {
+			link = &batch->next;
+			continue;
+		}
+		used += settle(batch);
+		lock_take(&meter->lock);
+		batch_drop(meter, link);
+		meter->latest = now_ns();
+		lock_give(&meter->lock);
+	}
+	capture_restore(mode);
+	events_leave();
+	lock_give(&meter->retiring);
+	__atomic_add_fetch(&meter->used, used, __ATOMIC_RELAXED);
+	return true;
+}
+
+void flight_forget(struct meter *meter)
+{
+	struct batch **link = &meter->first;
+
+	lock_take(&meter->lock);
+	while (*link) {
+		if ((*link)->pool->owner.context)
+			link = &(*link)->next;
+		else
+			batch_drop(meter, link);
+	}
+	lock_give(&meter->lock);
+}
+
+/* ---- how much it is ------------------------------------------------------------------------ */
+
+/* What is known of it without asking the driver. */
+struct outlook {
+	uint64_t left;    /* ns, as estimated */
+	bool guessed;     /* something that was never recorded may be in flight */
+	uint64_t overdue; /* by how much the first has passed its estimate */
+};
+
+static void look(struct meter *meter, uint64_t now, struct outlook *outlook)
+{
+	struct batch *batch;
+
+	*outlook = (struct outlook){ .left = 0 };
+	lock_take(&meter->lock);
+	for (batch = meter->first; batch && batch->excluded; batch = batch->next)
+		;
+	if (batch) {
+		uint64_t since = batch->recorded > meter->latest ? batch->recorded : meter->latest;
+		uint64_t ran = now > since ? now - since : 0;
+
+		outlook->left = meter->outstanding - (ran < batch->ns ? ran : batch->ns);
+		outlook->overdue = overdue(meter, batch, now);
+	}
+	outlook->guessed = meter->until > now;
+	if (outlook->guessed)
+		outlook->left += meter->until - now;
+	lock_give(&meter->lock);
+}
+
+bool flight_admit(struct meter *meter, uint64_t ns)
+{
+	uint64_t window = meter_window(meter), since, target, nap, now;
+	struct outlook outlook;
+	struct pass pass;
+	uint32_t word;
+
+	target = ns + LEAD_NS < window ? window - ns : LEAD_NS;
+	if (__atomic_load_n(&meter->outstanding, __ATOMIC_RELAXED) <= target)
+		return true;
+	since = now_ns();
+	for (;;) {
+		retire(meter, &pass, false);
+		now = now_ns();
+		look(meter, now, &outlook);
+		/* What runs may wait for what is yet to be launched: one launch goes, at times. */
+		if (outlook.left <= target || (outlook.overdue > PATIENCE_NS && now - since > PATIENCE_NS))
+			return true;
+		if (meter_view(meter, &word, &nap) == VIEW_CLOSED)
+			return false;
+		nap = outlook.overdue ? SHORTEST_NAP_NS + outlook.overdue / 8 : outlook.left - target;
+		if (nap < SHORTEST_NAP_NS)
+			nap = SHORTEST_NAP_NS;
+		nap_precisely_ns(nap < LONGEST_NAP_NS ? nap : LONGEST_NAP_NS);
+	}
+}
+
+bool flight_is_over(struct meter *meter, uint64_t *ends)
+{
+	struct outlook outlook;
+	struct pass pass;
+	uint64_t now;
+	bool looked = retire(meter, &pass, true);
+
+	now = now_ns();
+	look(meter, now, &outlook);
+	*ends = now + outlook.left;
+	return looked && !pass.running && !outlook.guessed;
+}

@@ -1,0 +1,231 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Inside of the compute gate. Locks are held for a few instructions, never across a call of
+ * the driver.
+ */
+#ifndef TRANCHE_LEASE_INSIDE_H
+#define TRANCHE_LEASE_INSIDE_H
+
+#include "card.h"
+#include "lease.h"
+
+/* Where the arbiter names no window. */
+#define WINDOW_NS 1000000u
+/* A batch is no longer, as estimated, nor has it more launches. */
+#define BATCH_NS 50000u
+#define BATCH_LAUNCHES 64u
+/* So long before the end of what is in flight a long launch may be made. */
+#define LEAD_NS 150000u
+#define USES 8
+#define STREAMS 4
+
+/* ---- what work takes (lease_cost.c) ----------------------------------------------- */
+
+/* Estimate for one function, by the number of its blocks. Never freed. */
+struct cost {
+	struct cost *next;
+	const void *what;
+	uint32_t shape;
+	uint32_t ns;      /* of one unit */
+	uint32_t samples; /* saturates */
+	uint32_t careful; /* launches that are yet to be batches of their own */
+	uint32_t doubts;
+};
+
+/* Part of a batch: launches of one function. */
+struct use {
+	struct cost *cost;
+	uint32_t units;
+	uint32_t ns; /* of one unit, as it was estimated */
+};
+
+/* NULL: no memory. */
+struct cost *cost_of(const void *what, uint32_t shape);
+/* Uses took ns together. alone: a single launch, measured from its start. */
+void cost_learn(const struct use *uses, size_t count, uint64_t ns, bool alone);
+/* Whether a launch has to be a batch of its own, for what it takes is not known well. */
+bool cost_is_unknown(const struct cost *cost);
+void cost_was_careful(struct cost *cost);
+
+static inline uint64_t cost_ns(const struct cost *cost, uint32_t units)
+{
+	return (uint64_t)__atomic_load_n(&cost->ns, __ATOMIC_RELAXED) * units;
+}
+
+/* ---- tallies (lease.c) -------------------------------------------------------------- */
+
+struct place {
+	const void *what;
+	uint32_t shape;
+	uint32_t weight; /* ns of one launch, and at least so much that BATCH_LAUNCHES are a batch */
+	struct use use;
+};
+
+/* What a thread has launched on a stream since it last recorded an event there. Only
+ * fill is read by others. */
+struct tally {
+	CUstream stream;
+	struct owner owner;
+	struct meter *meter;
+	uint32_t word;   /* the lease under which it was opened; 0: nothing is open */
+	uint32_t fill;   /* sum of weights */
+	uint32_t budget; /* at which it is closed */
+	bool alone;      /* a single launch, for its own sake */
+	bool follows;    /* something was in flight when it was opened */
+	CUevent start;   /* NULL: what was recorded before is its start */
+	struct place *last;
+	struct place place[USES];
+};
+
+struct thread {
+	struct thread *next;
+	uint32_t taken;    /* some thread's */
+	const struct meter *inside; /* at whose gate it is, from before it looks at the lease until after the launch */
+	uint32_t launches; /* counts; wraps */
+	uint32_t turn;     /* which tally goes next */
+	struct tally *last;
+	struct tally tally[STREAMS];
+};
+
+struct census {
+	uint64_t ns;       /* what threads have launched on the card and not recorded */
+	uint32_t launches; /* of all threads, ever; wraps */
+	bool inside;       /* one of them is at a launch now */
+};
+
+/* What was launched after this is launched under a lease that was read after this. */
+struct census census_take(const struct meter *meter);
+
+/* ---- what is in flight on a card (lease_flight.c, lease_event.c) -------------------------- */
+
+/* Events of one context. Used again for another when that is gone, never freed. */
+struct pool {
+	struct pool *next;
+	struct owner owner; /* no context: nobody's */
+	CUevent base;       /* the last end that was seen; NULL: none */
+	uint32_t count;
+	CUevent spare[64];
+};
+
+struct batch {
+	struct batch *next;
+	struct pool *pool;
+	CUstream stream; /* tells streams apart, no more */
+	CUevent start;   /* or NULL */
+	CUevent end;
+	uint64_t ns;
+	uint64_t recorded;
+	bool follows;  /* something was in flight when it was opened */
+	bool alone;
+	bool excluded; /* its stream is not waited for */
+	uint32_t count;
+	struct use use[USES];
+};
+
+/* A stream that waits for something else than the card. */
+struct blocked {
+	CUstream stream;
+	uint64_t until;
+};
+
+struct lease {
+	struct session_share *share;
+	struct meter *meter;
+	struct lock lock; /* all that is said in the demand page */
+	uint32_t wants;
+	uint32_t waiting;
+	uint32_t drained;
+	uint64_t waits_since;
+	uint64_t waited;
+	const struct tranche_demand *said; /* the page in which it was said */
+	uint64_t stale; /* since when the arbiter is taken for gone although the connection stands; 0: it is not */
+	uint32_t watched;
+};
+
+struct meter {
+	struct card *card;
+	size_t leases;
+	struct lease lease[CARD_SHARES];
+
+	struct lock lock; /* all below */
+	struct batch *first, **last, *unused;
+	uint64_t outstanding; /* ns of batches, but the excluded */
+	uint64_t latest;      /* when a batch was last seen to have ended */
+	uint64_t until;       /* when what was launched and never recorded is expected to have ended */
+	uint64_t used;
+	struct blocked blocked[4];
+	struct lock retiring;
+};
+
+/* The card's meter; NULL: none of its shares is ours. */
+struct meter *meter_of(struct card *card);
+/* Under the meter's lock; read without. */
+static inline void meter_add(struct meter *meter, int64_t ns)
+{
+	__atomic_store_n(&meter->outstanding, meter->outstanding + (uint64_t)ns, __ATOMIC_RELAXED);
+}
+
+uint64_t meter_window(const struct meter *meter);
+
+/* Until what is in flight is little enough for ns more. False: the lease is no longer open. */
+bool flight_admit(struct meter *meter, uint64_t ns);
+/* Before the first launch of a batch: records its start, where that is needed. */
+void flight_open(struct tally *tally);
+/* After its last. */
+void flight_close(struct tally *tally);
+/* What was tallied is to be known by its estimate only. */
+void flight_guess(struct tally *tally);
+/* Drops what was recorded in contexts that are gone. Nobody else touches events meanwhile. */
+void flight_forget(struct meter *meter);
+/* Whether nothing is in flight of what was recorded. */
+bool flight_is_over(struct meter *meter, uint64_t *ends);
+
+/* NULL: there is none. */
+struct pool *pool_of(const struct owner *owner, bool make);
+/* Around calls that touch events. False: the pool's context is gone. */
+void events_enter(void);
+bool pool_enter(const struct pool *pool, const struct owner *owner);
+void events_leave(void);
+CUevent pool_take(struct pool *pool);
+void pool_give(struct pool *pool, CUevent event);
+/* So that what we do spoils nobody's capture. */
+CUstreamCaptureMode capture_relax(void);
+void capture_restore(CUstreamCaptureMode mode);
+/* Whether the stream is being captured, or may not be asked. */
+bool capture_is_on(CUstream stream);
+
+/* ---- the word (lease_word.c, lease_warden.c) ------------------------------------------------ */
+
+enum lease_view {
+	VIEW_CLOSED,
+	VIEW_OPEN,
+	VIEW_FREE,
+};
+
+/* What the lease says now; without an arbiter, what the timetable says. left: until that may
+ * change by itself. */
+enum lease_view lease_view(struct lease *lease, uint32_t *word, uint64_t *left);
+/* Of all leases of a card the best. */
+enum lease_view meter_view(struct meter *meter, uint32_t *word, uint64_t *left);
+/* Waits until it is open or free; other than CUDA_SUCCESS: it will not be. */
+CUresult meter_await(struct meter *meter, enum lease_view *view, uint32_t *word);
+/* Says that the card is wanted. */
+void meter_want(struct meter *meter);
+/* Says again what is not yet in the demand page, or what changes: under no lock. */
+void meter_tell(struct meter *meter, uint64_t ends);
+/* The warden's: takes wants back, or says that the closed word is obeyed. */
+bool lease_take_back(struct lease *lease, const struct census *census);
+void lease_drained(struct lease *lease, uint32_t word);
+void lease_say_again(struct lease *lease);
+/* Whether the arbiter has not shown itself since that time. */
+void lease_check_beat(struct lease *lease, uint64_t since);
+
+/* Starts a warden for each lease of the card that has none. */
+void wardens_start(struct meter *meter);
+
+/* The lease of a process that has one, and the word under which a launch has nothing to
+ * say; 0: none. */
+extern struct lease *lease_only __attribute__((visibility("hidden")));
+extern uint32_t lease_pass __attribute__((visibility("hidden")));
+
+#endif

@@ -1,0 +1,141 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Batches are recorded: within a launch, on its stream, by the thread that makes it.
+ */
+#include <stdlib.h>
+
+#include "lease_inside.h"
+#include "zz_generated_hooks.h"
+
+static bool is_blocked(struct meter *meter, CUstream stream, uint64_t now)
+{
+	bool blocked = false;
+
+	lock_take(&meter->lock);
+	for (size_t i = 0; i < sizeof(meter->blocked) / sizeof(meter->blocked[0]); i++)
+		blocked |= meter->blocked[i].stream == stream && now < meter->blocked[i].until;
+	lock_give(&meter->lock);
+	return blocked;
+}
+
+/* An event that is recorded now; NULL where there can be none. */
+static CUevent record(const struct tally *tally)
+{
+	struct pool *pool = pool_of(&tally->owner, true);
+	CUstreamCaptureMode mode;
+	CUevent event = NULL;
+
+	if (!pool || !pool_enter(pool, &tally->owner))
+		return NULL;
+	mode = capture_relax();
+	if (!capture_is_on(tally->stream))
+		event = pool_take(pool);
+	if (event && real_cuEventRecord(event, tally->stream) != CUDA_SUCCESS) {
+		pool_give(pool, event);
+		event = NULL;
+	}
+	capture_restore(mode);
+	events_leave();
+	return event;
+}
+
+static struct batch *batch_new(struct meter *meter)
+{
+	struct batch *batch;
+
+	lock_take(&meter->lock);
+	batch = meter->unused;
+	if (batch)
+		meter->unused = batch->next;
+	lock_give(&meter->lock);
+	return batch ? batch : malloc(sizeof(*batch));
+}
+
+static uint64_t fill_in(struct batch *batch, const struct tally *tally)
+{
+	uint64_t ns = 0;
+
+	batch->count = 0;
+	for (size_t i = 0; i < USES; i++) {
+		const struct use *use = &tally->place[i].use;
+
+		if (use->units == 0)
+			continue;
+		batch->use[batch->count++] = *use;
+		ns += (uint64_t)use->ns * use->units;
+	}
+	return ns;
+}
+
+static void empty(struct tally *tally)
+{
+	for (size_t i = 0; i < USES; i++)
+		tally->place[i].use.units = 0;
+	tally->start = NULL;
+	tally->alone = false;
+	tally->word = 0;
+	__atomic_store_n(&tally->fill, 0, __ATOMIC_RELAXED);
+}
+
+/* A batch that nothing is before has a start of its own; so has one on a stream that may wait. */
+void flight_open(struct tally *tally)
+{
+	struct meter *meter = tally->meter;
+
+	tally->follows = __atomic_load_n(&meter->outstanding, __ATOMIC_RELAXED) != 0;
+	tally->start = NULL;
+	if (tally->alone || !tally->follows || is_blocked(meter, tally->stream, now_ns()))
+		tally->start = record(tally);
+}
+
+void flight_close(struct tally *tally)
+{
+	struct meter *meter = tally->meter;
+	struct batch *batch = batch_new(meter);
+	CUevent end = batch ? record(tally) : NULL;
+	struct pool *pool = pool_of(&tally->owner, true);
+	uint64_t now = now_ns();
+	bool blocked = is_blocked(meter, tally->stream, now);
+
+	if (!end || !pool || !pool_enter(pool, &tally->owner)) {
+		free(batch);
+		flight_guess(tally);
+		return;
+	}
+	batch->next = NULL;
+	batch->pool = pool;
+	batch->stream = tally->stream;
+	batch->start = tally->start;
+	batch->end = end;
+	batch->recorded = now;
+	batch->follows = tally->follows;
+	batch->alone = tally->alone;
+	batch->excluded = blocked;
+	batch->ns = fill_in(batch, tally);
+	lock_take(&meter->lock);
+	*meter->last = batch;
+	meter->last = &batch->next;
+	if (!blocked)
+		meter_add(meter, (int64_t)batch->ns);
+	lock_give(&meter->lock);
+	events_leave();
+	empty(tally);
+}
+
+void flight_guess(struct tally *tally)
+{
+	struct meter *meter = tally->meter;
+	struct pool *pool = tally->start ? pool_of(&tally->owner, false) : NULL;
+	uint64_t now = now_ns();
+
+	if (pool && pool_enter(pool, &tally->owner)) {
+		pool_give(pool, tally->start);
+		events_leave();
+	}
+	lock_take(&meter->lock);
+	if (meter->until < now + meter->outstanding)
+		meter->until = now + meter->outstanding;
+	meter->until += tally->fill;
+	lock_give(&meter->lock);
+	empty(tally);
+}

@@ -1,0 +1,148 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Wardens: one thread for each share that has a lease. It sleeps until the word changes, but while
+ * others wait for the card, or the lease was closed and something is in flight.
+ */
+#include <errno.h>
+#include <pthread.h>
+#include <signal.h>
+#include <sys/prctl.h>
+
+#include "lease_inside.h"
+
+#define STACK_SIZE (256u << 10)
+#define FOR_EVER UINT64_MAX
+/* While others wait and this process does not. */
+#define NOW_AND_THEN_NS 5000000u
+#define SHORTEST_NS 20000u
+
+/* What a warden knows from its last look. */
+struct watch {
+	struct lease *lease;
+	struct census census;
+	uint64_t quiet;    /* since when there were no more, and nothing recorded was in flight */
+	uint64_t contended; /* since when others wait; 0: they do not */
+};
+
+/* Whether nothing is in flight. ends: when nothing will be, as estimated. */
+static bool is_idle(struct watch *watch, uint64_t *ends)
+{
+	struct meter *meter = watch->lease->meter;
+	struct census census = census_take(meter);
+	bool over = flight_is_over(meter, ends);
+	uint64_t now = now_ns();
+
+	if (census.launches != watch->census.launches || census.inside || !over)
+		watch->quiet = now;
+	watch->census = census;
+	over &= !census.inside && now >= watch->quiet + census.ns;
+	if (*ends < watch->quiet + census.ns)
+		*ends = watch->quiet + census.ns;
+	meter_tell(meter, over ? 0 : *ends);
+	return over;
+}
+
+static uint64_t nap_until(uint64_t ends, uint64_t longest)
+{
+	uint64_t now = now_ns();
+	uint64_t nap = ends > now ? ends - now : 0;
+
+	if (nap < SHORTEST_NS)
+		return SHORTEST_NS;
+	return nap < longest ? nap : longest;
+}
+
+/* Takes wants back when the card was not used for long enough. */
+static bool let_go(struct watch *watch, bool idle)
+{
+	return idle && now_ns() >= watch->quiet + TRANCHE_LEASE_IDLE_NS && lease_take_back(watch->lease, &watch->census);
+}
+
+static uint64_t under_closed(struct watch *watch, uint32_t word)
+{
+	struct lease *lease = watch->lease;
+	uint64_t ends;
+	bool idle;
+
+	if (!__atomic_load_n(&lease->wants, __ATOMIC_RELAXED))
+		return FOR_EVER;
+	idle = is_idle(watch, &ends);
+	if (!idle)
+		return nap_until(ends, TRANCHE_LEASE_IDLE_NS);
+	if (__atomic_load_n(&lease->drained, __ATOMIC_RELAXED) != word)
+		lease_drained(lease, word);
+	if (__atomic_load_n(&lease->waiting, __ATOMIC_RELAXED) != 0 || let_go(watch, idle))
+		return FOR_EVER;
+	return TRANCHE_LEASE_IDLE_NS;
+}
+
+static uint64_t under_contention(struct watch *watch)
+{
+	struct lease *lease = watch->lease;
+	uint64_t ends;
+
+	if (watch->contended == 0)
+		watch->contended = now_ns();
+	if (!__atomic_load_n(&lease->wants, __ATOMIC_RELAXED))
+		return NOW_AND_THEN_NS;
+	lease_check_beat(lease, watch->contended);
+	return let_go(watch, is_idle(watch, &ends)) ? NOW_AND_THEN_NS : TRANCHE_LEASE_IDLE_NS;
+}
+
+static void *watch_over(void *argument)
+{
+	struct watch watch = { .lease = argument };
+
+	prctl(PR_SET_NAME, "tranche-warden");
+	prctl(PR_SET_TIMERSLACK, 1);
+	capture_relax();
+	for (;;) {
+		const struct tranche_grant *grant = session_grant(watch.lease->share);
+		uint32_t word = __atomic_load_n(&grant->lease, __ATOMIC_ACQUIRE);
+		uint64_t nap = FOR_EVER;
+		bool open = (word & TRANCHE_LEASE_STATE) == TRANCHE_LEASE_OPEN;
+
+		lease_say_again(watch.lease);
+		if (!open || !(word & TRANCHE_LEASE_CONTENDED))
+			watch.contended = 0;
+		if ((word & TRANCHE_LEASE_STATE) == TRANCHE_LEASE_CLOSED)
+			nap = under_closed(&watch, word);
+		else if (open && (word & TRANCHE_LEASE_CONTENDED))
+			nap = under_contention(&watch);
+		/* Replaced meanwhile: its waiters were woken before this one was. */
+		if (grant == session_grant(watch.lease->share))
+			word_wait(&grant->lease, word, nap);
+	}
+	return NULL;
+}
+
+static bool start(struct lease *lease)
+{
+	pthread_attr_t attributes;
+	sigset_t all, before;
+	pthread_t thread;
+	int error;
+
+	sigfillset(&all);
+	sigprocmask(SIG_SETMASK, &all, &before);
+	pthread_attr_init(&attributes);
+	pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
+	pthread_attr_setstacksize(&attributes, STACK_SIZE);
+	error = pthread_create(&thread, &attributes, watch_over, lease);
+	pthread_attr_destroy(&attributes);
+	sigprocmask(SIG_SETMASK, &before, NULL);
+	return error == 0;
+}
+
+/* Where the system has no thread now the next launch asks again. */
+void wardens_start(struct meter *meter)
+{
+	for (size_t i = 0; i < meter->leases; i++) {
+		struct lease *lease = &meter->lease[i];
+
+		if (__atomic_load_n(&lease->watched, __ATOMIC_ACQUIRE))
+			continue;
+		if (__atomic_exchange_n(&lease->watched, 1, __ATOMIC_ACQ_REL) == 0 && !start(lease))
+			__atomic_store_n(&lease->watched, 0, __ATOMIC_RELEASE);
+	}
+}

@@ -1,0 +1,293 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The lease word, who waits for it, and what the demand page says.
+ */
+#include "lease_inside.h"
+
+/* A waiter looks whether everything is still as it was. */
+#define SLICE_NS 100000000u
+/* The same where it waits for one of several words. */
+#define SLICE_OF_SEVERAL_NS 1000000u
+
+/* ---- what the demand page says ------------------------------------------------------- */
+
+/* Under the lease's lock; the warden reads without. */
+static void set(uint32_t *word, uint32_t value)
+{
+	__atomic_store_n(word, value, __ATOMIC_RELAXED);
+}
+
+static void write_page(struct lease *lease)
+{
+	struct tranche_demand *page = session_demand(lease->share);
+
+	if (!page)
+		return;
+	__atomic_store_n(&page->waiting, lease->waiting, __ATOMIC_RELAXED);
+	__atomic_store_n(&page->waited, lease->waited, __ATOMIC_RELAXED);
+	__atomic_store_n(&page->used, __atomic_load_n(&lease->meter->used, __ATOMIC_RELAXED), __ATOMIC_RELAXED);
+	__atomic_store_n(&page->drained, lease->drained, __ATOMIC_SEQ_CST);
+	__atomic_store_n(&page->wants, lease->wants, __ATOMIC_SEQ_CST);
+	lease->said = page;
+}
+
+/* Under the lease's lock: with nothing to say launches pass quickly. */
+static void let_pass(struct lease *lease, uint32_t word)
+{
+	bool quick = lease->wants && !lease->stale && (word & TRANCHE_LEASE_STATE) == TRANCHE_LEASE_OPEN;
+
+	if (lease == lease_only)
+		__atomic_store_n(&lease_pass, quick ? word : 0, __ATOMIC_RELEASE);
+}
+
+static void want(struct lease *lease)
+{
+	uint32_t word;
+	bool news;
+
+	lock_take(&lease->lock);
+	word = session_lease(lease->share);
+	news = !lease->wants || lease->said != session_demand(lease->share);
+	if (!lease->wants && (word & TRANCHE_LEASE_STATE) == TRANCHE_LEASE_CLOSED)
+		set(&lease->drained, word); /* nothing was in flight */
+	set(&lease->wants, 1);
+	if (news)
+		write_page(lease);
+	let_pass(lease, word);
+	lock_give(&lease->lock);
+	if (news)
+		session_ring(lease->share);
+}
+
+void meter_want(struct meter *meter)
+{
+	for (size_t i = 0; i < meter->leases; i++)
+		want(&meter->lease[i]);
+}
+
+void meter_tell(struct meter *meter, uint64_t ends)
+{
+	for (size_t i = 0; i < meter->leases; i++) {
+		struct tranche_demand *page = session_demand(meter->lease[i].share);
+
+		if (!page)
+			continue;
+		__atomic_store_n(&page->ends, ends, __ATOMIC_RELAXED);
+		__atomic_store_n(&page->used, __atomic_load_n(&meter->used, __ATOMIC_RELAXED), __ATOMIC_RELAXED);
+	}
+}
+
+bool lease_take_back(struct lease *lease, const struct census *census)
+{
+	struct census now;
+	bool taken;
+
+	lock_take(&lease->lock);
+	taken = lease->wants && lease->waiting == 0;
+	if (taken) {
+		set(&lease->wants, 0);
+		let_pass(lease, 0);
+		now = census_take(lease->meter);
+		taken = now.launches == census->launches && !now.inside;
+		set(&lease->wants, !taken);
+		if (taken)
+			write_page(lease);
+	}
+	lock_give(&lease->lock);
+	if (taken)
+		session_ring(lease->share);
+	return taken;
+}
+
+void lease_drained(struct lease *lease, uint32_t word)
+{
+	lock_take(&lease->lock);
+	set(&lease->drained, word);
+	write_page(lease);
+	lock_give(&lease->lock);
+	session_ring(lease->share);
+}
+
+void lease_say_again(struct lease *lease)
+{
+	bool news;
+
+	lock_take(&lease->lock);
+	news = lease->said && lease->said != session_demand(lease->share);
+	if (news)
+		write_page(lease);
+	lock_give(&lease->lock);
+	if (news)
+		session_ring(lease->share);
+}
+
+/* ---- what the word says --------------------------------------------------------------- */
+
+static enum lease_view view_alone(const struct tranche_grant *grant, uint64_t now, uint64_t *left)
+{
+	uint64_t period = __atomic_load_n(&grant->alone_period, __ATOMIC_RELAXED);
+	uint64_t start = __atomic_load_n(&grant->alone_start, __ATOMIC_RELAXED);
+	uint64_t length = __atomic_load_n(&grant->alone_length, __ATOMIC_RELAXED);
+	uint64_t at;
+
+	*left = SLICE_NS;
+	if (period == 0)
+		return VIEW_CLOSED;
+	/* Since the turn began, or would have. */
+	at = (now % period + period - start % period) % period;
+	if (at < length) {
+		*left = length - at;
+		return VIEW_OPEN;
+	}
+	*left = period - at;
+	return VIEW_CLOSED;
+}
+
+static bool is_stale(struct lease *lease, const struct tranche_grant *grant, uint64_t now)
+{
+	uint64_t since = __atomic_load_n(&lease->stale, __ATOMIC_RELAXED);
+	uint64_t beat;
+
+	if (since == 0)
+		return false;
+	beat = __atomic_load_n(&grant->beat, __ATOMIC_RELAXED);
+	if (now > beat && now - beat >= TRANCHE_BEAT_LOST_NS)
+		return true;
+	__atomic_store_n(&lease->stale, 0, __ATOMIC_RELAXED);
+	return false;
+}
+
+enum lease_view lease_view(struct lease *lease, uint32_t *word, uint64_t *left)
+{
+	const struct tranche_grant *grant = session_grant(lease->share);
+	uint32_t state;
+	uint64_t now;
+
+	*word = __atomic_load_n(&grant->lease, __ATOMIC_ACQUIRE);
+	*left = SLICE_NS;
+	state = *word & TRANCHE_LEASE_STATE;
+	if (state == TRANCHE_LEASE_FREE)
+		return VIEW_FREE;
+	if (session_alone(lease->share) || __atomic_load_n(&lease->stale, __ATOMIC_RELAXED) != 0) {
+		now = now_ns();
+		if (session_alone(lease->share) || is_stale(lease, grant, now))
+			return view_alone(grant, now, left);
+	}
+	return state == TRANCHE_LEASE_OPEN ? VIEW_OPEN : VIEW_CLOSED;
+}
+
+enum lease_view meter_view(struct meter *meter, uint32_t *word, uint64_t *left)
+{
+	enum lease_view best = lease_view(&meter->lease[0], word, left);
+
+	for (size_t i = 1; i < meter->leases; i++) {
+		uint64_t other_left;
+		uint32_t other_word;
+		enum lease_view view = lease_view(&meter->lease[i], &other_word, &other_left);
+
+		if (view > best) {
+			best = view;
+			*word = other_word;
+		}
+		if (*left > SLICE_OF_SEVERAL_NS)
+			*left = SLICE_OF_SEVERAL_NS;
+	}
+	return best;
+}
+
+/* ---- waiting ------------------------------------------------------------------------------ */
+
+static void wait_begins(struct meter *meter)
+{
+	uint64_t now = now_ns();
+
+	for (size_t i = 0; i < meter->leases; i++) {
+		struct lease *lease = &meter->lease[i];
+
+		lock_take(&lease->lock);
+		if (lease->waiting == 0)
+			lease->waits_since = now;
+		set(&lease->waiting, lease->waiting + 1);
+		write_page(lease);
+		lock_give(&lease->lock);
+	}
+	meter_want(meter);
+}
+
+static void wait_ends(struct meter *meter)
+{
+	uint64_t now = now_ns();
+
+	for (size_t i = 0; i < meter->leases; i++) {
+		struct lease *lease = &meter->lease[i];
+
+		lock_take(&lease->lock);
+		set(&lease->waiting, lease->waiting - 1);
+		if (lease->waiting == 0)
+			lease->waited += now - lease->waits_since;
+		write_page(lease);
+		lock_give(&lease->lock);
+	}
+}
+
+void lease_check_beat(struct lease *lease, uint64_t since)
+{
+	uint64_t beat = __atomic_load_n(&session_grant(lease->share)->beat, __ATOMIC_RELAXED), now = now_ns();
+
+	if (beat < since)
+		beat = since;
+	if (now < beat + TRANCHE_BEAT_LOST_NS || __atomic_load_n(&lease->stale, __ATOMIC_RELAXED) != 0)
+		return;
+	lock_take(&lease->lock);
+	__atomic_store_n(&lease->stale, now, __ATOMIC_RELAXED);
+	let_pass(lease, 0);
+	lock_give(&lease->lock);
+}
+
+static CUresult refusal(struct meter *meter)
+{
+	CUresult result = session_closed() ? CUDA_ERROR_SYSTEM_NOT_READY : card_refusal(meter->card);
+
+	for (size_t i = 0; i < meter->leases && result == CUDA_SUCCESS; i++) {
+		struct lease *lease = &meter->lease[i];
+		uint64_t stale = __atomic_load_n(&lease->stale, __ATOMIC_RELAXED);
+
+		if (stale == 0 || now_ns() < stale + SESSION_DEADLINE_NS)
+			continue;
+		session_say("share %s: tranche-arbiter has not moved for %llu s; launches are refused until it does", lease->share->key,
+			    SESSION_DEADLINE_NS / 1000000000ull);
+		result = CUDA_ERROR_SYSTEM_NOT_READY;
+	}
+	return result;
+}
+
+CUresult meter_await(struct meter *meter, enum lease_view *view, uint32_t *word)
+{
+	struct lease *first = &meter->lease[0];
+	bool waits = false;
+	CUresult result;
+	uint64_t left, since = 0;
+
+	for (;;) {
+		const struct tranche_grant *grant = session_grant(first->share);
+		uint32_t seen = __atomic_load_n(&grant->lease, __ATOMIC_ACQUIRE);
+
+		*view = meter_view(meter, word, &left);
+		result = refusal(meter);
+		if (*view != VIEW_CLOSED || result != CUDA_SUCCESS)
+			break;
+		if (!waits) {
+			waits = true;
+			since = now_ns();
+			wardens_start(meter);
+			wait_begins(meter);
+			continue;
+		}
+		word_wait(&grant->lease, seen, left);
+		for (size_t i = 0; i < meter->leases; i++)
+			lease_check_beat(&meter->lease[i], since);
+	}
+	if (waits)
+		wait_ends(meter);
+	return result;
+}
