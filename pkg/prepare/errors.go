@@ -7,6 +7,7 @@ import (
 
 	"github.com/tranche-dra/tranche/pkg/checkpoint"
 	"github.com/tranche-dra/tranche/pkg/claims"
+	"github.com/tranche-dra/tranche/pkg/share"
 )
 
 // transient wraps an error that may be gone in a moment.
@@ -26,7 +27,8 @@ func IsTransient(err error) bool {
 }
 
 func classify(err error) error {
-	if errors.Is(err, checkpoint.ErrNewer) || errors.Is(err, claims.ErrImpossible) {
+	var over *share.OverCommitError
+	if errors.Is(err, checkpoint.ErrNewer) || errors.Is(err, claims.ErrImpossible) || errors.As(err, &over) && over.ByItself() {
 		return err
 	}
 	return transient{err}

@@ -39,10 +39,19 @@ func (e *OverCommitError) Error() string {
 	for _, h := range e.Holders {
 		holders = append(holders, fmt.Sprintf("%s (uid %s)", h, h.UID))
 	}
-	return fmt.Sprintf("claim %s, request %s: card %s has %d%s of %s, %d%s are held by %s, and %d%s are asked for: "+
-		"delete a holder or wait until it ends",
+	remedy := "delete a holder or wait until it ends"
+	if e.ByItself() {
+		remedy = "these are shares of the same claim, which cannot be on one card: delete the pod and its claim to have it placed again"
+	}
+	return fmt.Sprintf("claim %s, request %s: card %s has %d%s of %s, %d%s are held by %s, and %d%s are asked for: %s",
 		e.Want.Claim, e.Want.Request, e.Want.Card, e.Available, e.Unit, e.What, e.Held, e.Unit,
-		strings.Join(holders, ", "), e.Asked, e.Unit)
+		strings.Join(holders, ", "), e.Asked, e.Unit, remedy)
+}
+
+// ByItself tells whether it is the claim's own shares that the share does not fit
+// beside: no waiting makes room then.
+func (e *OverCommitError) ByItself() bool {
+	return len(e.Holders) > 0 && !slices.ContainsFunc(e.Holders, func(h Claim) bool { return h != e.Want.Claim })
 }
 
 // Fit checks that want fits on its card beside held, the shares of all other
