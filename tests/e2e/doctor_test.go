@@ -70,6 +70,7 @@ func TestDoctorFindsNothingWrongWithTheNode(t *testing.T) {
 		"other plugins":      "kubelet answers",
 		"API server":         "Kubernetes v1.",
 		"device classes":     "are there",
+		"default policy":     "guaranteed-burst-share, for shares that name none (built in)",
 		"admission policies": "are there and bound",
 	} {
 		found := about(report, check)
