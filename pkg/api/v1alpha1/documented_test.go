@@ -3,8 +3,10 @@
 package v1alpha1_test
 
 import (
+	"encoding/json"
 	"os"
 	"path/filepath"
+	"reflect"
 	"regexp"
 	"strings"
 	"testing"
@@ -55,6 +57,24 @@ func TestTheDocumentedShareConfigIsAccepted(t *testing.T) {
 	}
 	for _, c := range share.Classes() {
 		require.Contains(t, documented[0], string(c))
+	}
+}
+
+func TestTheDocumentedShareStatusHasEveryField(t *testing.T) {
+	t.Parallel()
+	blocks := regexp.MustCompile("(?s)```json\n(.*?)```").FindAllStringSubmatch(documentation(t), -1)
+	require.Len(t, blocks, 1)
+	status := v1alpha1.NewShareStatus()
+	require.NoError(t, yaml.UnmarshalStrict([]byte(blocks[0][1]), status))
+	again, err := json.Marshal(status)
+	require.NoError(t, err)
+	require.JSONEq(t, blocks[0][1], string(again))
+	require.Equal(t, v1alpha1.KindShareStatus, status.Kind)
+	require.InDelta(t, status.WantedSeconds, status.ThrottledSeconds+status.WantedSeconds*status.AchievedPercent/100, 0.1, "it adds up")
+	for f := range reflect.TypeFor[v1alpha1.ShareStatus]().Fields() {
+		if name, _, _ := strings.Cut(f.Tag.Get("json"), ","); name != "" { // which is that of TypeMeta
+			require.Contains(t, blocks[0][1], `"`+name+`"`)
+		}
 	}
 }
 

@@ -65,9 +65,10 @@ type NodeConfig struct {
 	// SimFleet is the file that lists the simulated cards. Needed by sim.
 	SimFleet string `json:"simFleet,omitempty"`
 
-	// DefaultPolicy holds for shares whose configuration names no policy.
-	// Default guaranteed-burst-share: a share is sure of its part and no idle
-	// compute is wasted.
+	// DefaultPolicy holds for shares whose configuration names no policy, on nodes
+	// that have no label tranche.dev/default-policy.
+	// Default guaranteed-burst-share: a share is sure of its part and no idle compute
+	// is wasted.
 	DefaultPolicy share.Policy `json:"defaultPolicy,omitempty"`
 	// SlotsPerCard is how many shares a card takes at most, 1 to 128. Default 16.
 	SlotsPerCard *int `json:"slotsPerCard,omitempty"`
