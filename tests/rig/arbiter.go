@@ -89,8 +89,9 @@ func (r *Rig) StartArbiter() (*Arbiter, error) {
 		return nil, err
 	}
 	defer log.Close() //nolint:errcheck // the process has its own
-	a.cmd = exec.Command(program, "--kubernetes=false", "--state-dir", r.stateDir(), "--run-dir", filepath.Join(r.Dir, "run"),
-		"--metrics-address=", "--v=2")
+	a.cmd = exec.Command(program, append([]string{
+		"--kubernetes=false", "--state-dir", r.stateDir(), "--run-dir", filepath.Join(r.Dir, "run"), "--metrics-address=", "--v=2",
+	}, r.ArbiterFlags...)...)
 	a.cmd.Stdout, a.cmd.Stderr = log, log
 	if err := a.cmd.Start(); err != nil {
 		return nil, err

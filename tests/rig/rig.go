@@ -76,6 +76,8 @@ func Hollow() (string, error) {
 type Rig struct {
 	// Dir has everything that is the rig's; short, for sockets are in it.
 	Dir string
+	// ArbiterFlags are what arbiters get besides, such as another --v.
+	ArbiterFlags []string
 
 	native string
 

@@ -39,6 +39,8 @@ func main() {
 type world struct {
 	// length is how long tenants are watched, after they were at work for settling.
 	length, settling time.Duration
+	// nice is the priority of the tenants' programs.
+	nice int
 	// traces is the directory for what happened, empty for nowhere.
 	traces string
 	plays  int
@@ -53,6 +55,7 @@ func (w *world) times(n int) time.Duration { return time.Duration(n) * w.length 
 type options struct {
 	out, traces, only string
 	seconds, settling int
+	nice              int
 	short, list       bool
 	none, beside      bool
 	other             contender
@@ -78,6 +81,7 @@ func parse(args []string) (options, error) {
 	flags.StringVar(&o.only, "only", "", "measure what has a name that this regular expression finds")
 	flags.IntVar(&o.seconds, "seconds", 12, "how long tenants are watched; figures over 10 s take at least that")
 	flags.IntVar(&o.settling, "settling", 1, "seconds that tenants are at work before they are watched")
+	flags.IntVar(&o.nice, "nice", -10, "priority of the tenants' programs: what else the machine does is not to be measured")
 	flags.BoolVar(&o.short, "short", false, "a selection, in less than a minute, without figures over 10 s")
 	flags.BoolVar(&o.list, "list", false, "only say what would be measured")
 	flags.BoolVar(&o.none, "none", false, "without any runtime: the card's own turns")
@@ -150,7 +154,10 @@ func begin(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	w := &world{length: time.Duration(o.seconds) * time.Second, settling: time.Duration(o.settling) * time.Second, traces: o.traces, alone: map[string]record{}}
+	w := &world{
+		length: time.Duration(o.seconds) * time.Second, settling: time.Duration(o.settling) * time.Second,
+		nice: o.nice, traces: o.traces, alone: map[string]record{},
+	}
 	rows, err := w.measure(ctx, chosen, o.contenders())
 	if err != nil {
 		return err

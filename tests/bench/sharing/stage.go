@@ -92,6 +92,7 @@ type play struct {
 	logs   []logReader
 	// settling is the time before anything is judged.
 	settling time.Duration
+	nice     int
 }
 
 // logReader collects the runs of a card.
@@ -135,7 +136,10 @@ func (w *world) play(ctx context.Context, c contender, length time.Duration, ten
 		}
 		err = errors.Join(err, r.Close())
 	}()
-	p := &play{rig: r, settling: w.settling}
+	if w.traces != "" {
+		r.ArbiterFlags = []string{"--v=6"} // changes of leases too
+	}
+	p := &play{rig: r, settling: w.settling, nice: w.nice}
 	if err := p.furnish(c, tenants); err != nil { //nolint:contextcheck // the rig has its own patience
 		return record{}, err
 	}
@@ -216,8 +220,8 @@ func (p *play) box(c contender, shares []rig.Share, cards []*simcard.Card) (*san
 func (p *play) start(c contender, length time.Duration, tenants []on) error {
 	seconds := int((p.settling + length).Seconds())
 	for i, t := range tenants {
-		args := append([]string{"seconds=" + strconv.Itoa(seconds), "seed=" + strconv.Itoa(i+1), "devices=" + strconv.Itoa(len(t.cards))}, t.work...)
-		cmd := exec.Command(rig.Client("work"), args...)
+		args := append([]string{"-n", strconv.Itoa(p.nice), rig.Client("work"), "seconds=" + strconv.Itoa(seconds), "seed=" + strconv.Itoa(i+1), "devices=" + strconv.Itoa(len(t.cards))}, t.work...)
+		cmd := exec.Command("nice", args...)
 		cmd.Env = rig.Environment(c.environment(p.rig.Dir, i, t.tenant)...)
 		program, err := rig.Start(p.actors[i].box, cmd)
 		if err != nil {
