@@ -64,7 +64,7 @@ func (b *board) account(now Time) {
 		t.account(d, service[level(t.lower)], !t.lower || b.served, b.config.Credit)
 	}
 	for _, lower := range []bool{false, true} {
-		b.settleClaims(lower)
+		b.bound(lower)
 	}
 }
 
@@ -75,20 +75,41 @@ func level(lower bool) int {
 	return 0
 }
 
-// settleClaims of tenants that could not take what they are owed, because their
-// ceiling or the rest of their gang keeps them from it: beyond the credit it is the
-// others'.
-func (b *board) settleClaims(lower bool) {
-	most := float64(b.config.Credit)
-	clamped := false
+// bound what those who want the card are owed and owe. Beyond the credit a claim is
+// lost that its owner cannot make good, because of a ceiling or the rest of a gang, and
+// beyond mostDebt a debt is forgiven: the others take up the difference.
+func (b *board) bound(lower bool) {
+	var moved, parts float64
 	for _, t := range b.tenants {
-		if t.lower == lower && t.counts() && t.balance > most && (t.ceiling < 1 || t.gang != nil) {
-			t.balance, clamped = most, true
+		if t.lower != lower || !t.counts() {
+			continue
+		}
+		bounded := t.bounded(b.config)
+		t.bound = bounded != t.balance
+		if t.bound {
+			moved += t.balance - bounded
+			t.balance = bounded
+		} else {
+			parts += t.part
 		}
 	}
-	if clamped {
-		b.even(lower, nil)
+	if moved == 0 || parts == 0 {
+		return
 	}
+	for _, t := range b.tenants {
+		if t.lower == lower && t.counts() && !t.bound {
+			t.balance += moved * t.part / parts
+		}
+	}
+}
+
+// bounded is the tenant's balance within its bounds.
+func (t *tenant) bounded(c *Config) float64 {
+	balance := max(t.balance, -mostDebt(t.part))
+	if t.ceiling < 1 || t.gang != nil {
+		balance = min(balance, float64(c.Credit))
+	}
+	return balance
 }
 
 // even the balances of those who want the card, so that what some are owed is what others

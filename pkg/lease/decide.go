@@ -4,6 +4,7 @@ package lease
 
 import (
 	"math"
+	"time"
 
 	"github.com/tranche-dra/tranche/pkg/share"
 )
@@ -13,7 +14,7 @@ import (
 const passes = 4
 
 // soon is the least time to the next decision.
-const soon = 1000
+const soon = 20 * time.Microsecond
 
 // Decide what is to be done. The slice of changes is good until the next call.
 func (s *Scheduler) Decide(now Time) Decision {
@@ -74,18 +75,18 @@ func (s *Scheduler) review(b *board, now Time) {
 	if h == nil {
 		return
 	}
-	upper := b.best(false, now)
+	upper := s.candidate(b, false, now)
 	switch {
 	case h.withheld:
 		s.shut(h, nil, now)
 	case h.lower && upper != nil:
 		s.shut(h, upper, now)
 	case !h.wants:
-		if upper != nil || b.best(true, now) != nil {
+		if upper != nil || s.candidate(b, true, now) != nil {
 			s.shut(h, nil, now)
 		}
 	case now >= b.end(h, now):
-		best := b.best(h.lower, now)
+		best := s.candidate(b, h.lower, now)
 		switch {
 		case h.roomy() && (best == nil || h.before(best) && !best.sameLag(h)):
 			h.turn = now
@@ -106,6 +107,7 @@ func (b *board) free(s *Scheduler, now Time) {
 			continue
 		}
 		t.free = free
+		s.touch(t)
 		if free {
 			b.holder, t.open = nil, false
 			s.settle(t, now)
@@ -124,14 +126,18 @@ func (b *board) free(s *Scheduler, now Time) {
 }
 
 // best of those of a level who could have the card and do not, or nil. The lower
-// level is out of the question while the upper one uses the card.
-func (b *board) best(lower bool, now Time) *tenant {
+// level is out of the question while the upper one uses the card, and so are gangs
+// that were passed over in this choice.
+func (b *board) best(lower bool, now Time, choice int) *tenant {
 	if lower && !b.lent(now) {
 		return nil
 	}
 	var best *tenant
 	for _, t := range b.tenants {
-		if t.lower == lower && !t.open && t.ready() && (best == nil || t.before(best)) {
+		if t.lower != lower || t.open || !t.ready() || choice > 0 && t.gang != nil && t.gang.passed == choice {
+			continue
+		}
+		if best == nil || t.before(best) {
 			best = t
 		}
 	}
@@ -190,17 +196,11 @@ func (s *Scheduler) fill(b *board, now Time) {
 	if b.holder != nil {
 		return
 	}
-	best := b.best(false, now)
+	best := s.candidate(b, false, now)
 	if best == nil {
-		best = b.best(true, now)
+		best = s.candidate(b, true, now)
 	}
-	if best == nil {
-		return
-	}
-	if best.gang != nil && len(best.gang.members) > 1 {
-		best = s.assemble(b, best, now)
-	}
-	if best != nil && b.clear(best, now) {
+	if best != nil && b.clear(best, now) && (best.gang == nil || s.assemble(best, now)) {
 		s.open(best, now)
 	}
 }

@@ -10,9 +10,10 @@ import (
 )
 
 // gang is the shares of one claim, on several cards. Those of them who want their
-// cards are opened together and closed together.
+// cards are opened together and closed together. Offline shares make a gang of their
+// own: they cannot be had at the same time as others.
 type gang struct {
-	name    string
+	gangName
 	members []*tenant // by key
 	// pressing: a card is kept for the gang, others are still to be had.
 	pressing bool
@@ -22,27 +23,38 @@ type gang struct {
 	// shut is when the gang was closed after it had been opened in its turn.
 	shut   Time
 	unwind bool // it is open only because it was stuck
+	passed int  // the choice in which it was found not to be feasible
+}
+
+type gangName struct {
+	name  string
+	lower bool
 }
 
 // join the gang with that name, and leave any other.
-func (s *Scheduler) join(t *tenant, name string) {
+func (s *Scheduler) join(t *tenant, name gangName) {
 	if g := t.gang; g != nil {
-		if g.name == name {
+		if g.gangName == name {
 			return
 		}
 		t.gang = nil
 		g.members = slices.DeleteFunc(g.members, func(o *tenant) bool { return o == t })
 		if len(g.members) == 0 {
-			delete(s.gangs, g.name)
+			delete(s.gangs, g.gangName)
 		}
 	}
-	if name == "" {
+	if name.name == "" {
 		return
 	}
 	g := s.gangs[name]
 	if g == nil {
-		g = &gang{name: name}
+		g = &gang{gangName: name}
 		s.gangs[name] = g
+	}
+	for _, m := range g.members {
+		if m.board == t.board {
+			return // a card has one holder: the two cannot be opened together
+		}
 	}
 	at, _ := slices.BinarySearchFunc(g.members, t, byKey)
 	g.members = slices.Insert(g.members, at, t)
@@ -96,35 +108,64 @@ func (s *Scheduler) Stuck(now Time, key share.Key) {
 	if g := t.gang; s.now < g.shut+s.config.Drain {
 		g.stuck = true
 		s.touch(t)
+		g.pressing = true
 	}
 }
 
-// assemble the gang of a tenant that is to have the card, and tell who is to be opened now:
-// nobody while the card is kept for the gang, another tenant where the gang is
-// not the first one in line on all of its cards.
-func (s *Scheduler) assemble(b *board, t *tenant, now Time) *tenant {
+// candidate is who is to have the card next of a level, or nil: the best one, where
+// that is one of a gang the best one whose gang can have all of its cards at once, or
+// nearly.
+func (s *Scheduler) candidate(b *board, lower bool, now Time) *tenant {
+	s.choice++
+	for {
+		best := b.best(lower, now, s.choice)
+		if best == nil || best.gang == nil || s.feasible(best, now) {
+			return best
+		}
+		best.gang.passed = s.choice
+	}
+}
+
+// feasible tells whether the gang of a tenant who is the best on its card is so on its
+// other ones, and those who hold them are at the end of their turns, or owed less
+// and not in the least time of a lease. So a card that is kept for a gang is idle
+// no longer than that; and as a gang that waits is owed more and more, its time comes.
+func (s *Scheduler) feasible(t *tenant, now Time) bool {
 	g := t.gang
-	wait := false
+	pressed := g.pressing
+	g.pressing = true
 	for _, m := range g.members {
 		if m == t || m.open || !m.takesPart() {
 			continue
 		}
-		switch best := m.board.best(m.lower, now); {
-		case best != m:
+		h := m.board.holder
+		if m.board.best(m.lower, now, 0) != m || h != nil && m.board.leaves(h, m, now) > now+s.config.Least {
 			g.pressing = false
-			return b.bestSingle(t.lower, now)
-		case m.board.holder != nil:
-			if !g.pressing {
-				g.pressing = true
-				m.board.due = 0
-			}
-			wait = true
-		case !m.board.clear(m, now):
-			wait = true
+			return false
+		}
+		if h != nil && !pressed {
+			m.board.due = 0
 		}
 	}
-	if wait || !b.clear(t, now) {
-		return nil
+	return true
+}
+
+// leaves is when the holder makes room for one of a gang.
+func (b *board) leaves(h, m *tenant, now Time) Time {
+	if h.withheld || !h.wants || h.lower && !m.lower {
+		return now
+	}
+	return b.end(h, now)
+}
+
+// assemble the gang of a tenant that is to have its card now: open the other members, and
+// tell whether that can be done already.
+func (s *Scheduler) assemble(t *tenant, now Time) bool {
+	g := t.gang
+	for _, m := range g.members {
+		if m != t && !m.open && m.takesPart() && (m.board.holder != nil || !m.board.clear(m, now)) {
+			return false
+		}
 	}
 	for _, m := range g.members {
 		if m != t && !m.open && m.takesPart() {
@@ -134,19 +175,5 @@ func (s *Scheduler) assemble(b *board, t *tenant, now Time) *tenant {
 	}
 	g.pressing = false
 	g.unwind, g.stuck = g.stuck, false
-	return t
-}
-
-// bestSingle is the best of those who need no other card.
-func (b *board) bestSingle(lower bool, now Time) *tenant {
-	if lower && !b.lent(now) {
-		return nil
-	}
-	var best *tenant
-	for _, t := range b.tenants {
-		if t.lower == lower && !t.open && t.gang == nil && t.ready() && (best == nil || t.before(best)) {
-			best = t
-		}
-	}
-	return best
+	return true
 }

@@ -2,8 +2,8 @@
 
 package lease
 
-// leftover is the least part of the card that is left to those without a guarantee,
-// all of them together, while they want it: so that nobody waits for ever.
+// leftover is the part of the card that goes to those without a guarantee before anything
+// else, to all of them together, while they want it: so that nobody waits for ever.
 const leftover = 0.01
 
 // rates gives each tenant of a level that wants the card its part of it, and tells how many
@@ -30,7 +30,12 @@ func (b *board) rates(lower bool) (n int, sum, least float64) {
 			t.rate = t.floor * scale
 		}
 	}
-	b.fill(lower, 1-floors*scale)
+	left := 1 - floors*scale
+	if room < 1 {
+		b.pour(lower, true, leftover)
+		left -= leftover
+	}
+	b.pour(lower, false, left)
 	least = 1
 	for _, t := range b.tenants {
 		if t.lower == lower && t.counts() {
@@ -41,12 +46,12 @@ func (b *board) rates(lower bool) (n int, sum, least float64) {
 	return n, sum, least
 }
 
-// fill those who may have more than their floor with what is left, by weight, each to
+// pour what is left over those who may have more than their floor, by weight, each to
 // its ceiling.
-func (b *board) fill(lower bool, left float64) {
+func (b *board) pour(lower, floorless bool, left float64) {
 	const little = 1e-9
 	takes := func(t *tenant) bool {
-		return t.lower == lower && t.counts() && t.weight > 0 && t.ceiling-t.rate > little
+		return t.lower == lower && t.counts() && t.weight > 0 && t.ceiling-t.rate > little && !(floorless && t.floor > 0)
 	}
 	for left > little {
 		var weights float64

@@ -17,10 +17,12 @@ type Scheduler struct {
 	now     Time
 	tenants map[share.Key]*tenant
 	boards  []*board // by card
-	gangs   map[string]*gang
+	gangs   map[gangName]*gang
 
 	closing, changes []Change
 	preempted, spare []Preempted
+
+	choice int // counts the choices of who is next
 }
 
 // New Scheduler without tenants.
@@ -28,7 +30,7 @@ func New(c Config) *Scheduler {
 	return &Scheduler{
 		config:  c.withDefaults(),
 		tenants: map[share.Key]*tenant{},
-		gangs:   map[string]*gang{},
+		gangs:   map[gangName]*gang{},
 	}
 }
 
@@ -63,18 +65,21 @@ func (s *Scheduler) find(now Time, key share.Key) *tenant {
 // new one there.
 func (s *Scheduler) Put(now Time, spec Tenant) {
 	t := s.find(now, spec.Key)
+	var told Grant
 	if t != nil && t.Card != spec.Card {
+		told = t.told
 		s.Remove(now, spec.Key)
 		t = nil
 	}
 	if t == nil {
-		t = &tenant{Tenant: Tenant{Key: spec.Key}, board: s.board(s.at(now), spec.Card), since: s.now}
+		t = &tenant{Tenant: Tenant{Key: spec.Key}, board: s.board(s.at(now), spec.Card), told: told}
 		s.tenants[spec.Key] = t
 		at, _ := slices.BinarySearchFunc(t.board.tenants, t, byKey)
 		t.board.tenants = slices.Insert(t.board.tenants, at, t)
 	}
-	s.join(t, spec.Gang)
+	s.touch(t) // and the gang that it leaves
 	t.put(spec)
+	s.join(t, gangName{spec.Gang, t.lower})
 	t.board.rerate(nil)
 	s.touch(t)
 }
@@ -88,7 +93,7 @@ func (s *Scheduler) Remove(now Time, key share.Key) {
 	b := t.board
 	s.touch(t)
 	s.settle(t, s.now)
-	s.join(t, "")
+	s.join(t, gangName{})
 	t.wants = false
 	if b.holder == t {
 		b.holder = nil
@@ -173,6 +178,7 @@ func (s *Scheduler) settle(t *tenant, now Time) {
 func (s *Scheduler) touch(t *tenant) {
 	t.board.due = 0
 	if t.gang != nil {
+		t.gang.pressing = false
 		for _, m := range t.gang.members {
 			m.board.due = 0
 		}

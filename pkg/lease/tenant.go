@@ -41,6 +41,7 @@ type tenant struct {
 	// balance is service that it is owed by the others of its level, room is time that
 	// its ceiling lets it have the card for. Nanoseconds.
 	balance, room float64
+	bound         bool // the balance was brought back to its bounds just now
 	entitled      float64
 	usage         Usage
 	gaps          gaps
@@ -125,7 +126,10 @@ func (t *tenant) ready() bool {
 
 // urgent tells whether the tenant may end a turn of somebody who is owed less.
 func (t *tenant) urgent() bool {
-	return t.woke || t.gang != nil && (t.gang.pressing || t.gang.stuck)
+	if t.gang != nil {
+		return t.gang.pressing
+	}
+	return t.woke
 }
 
 // before tells whether the tenant is to have the card rather than another of its
@@ -169,7 +173,7 @@ func (t *tenant) account(d time.Duration, service float64, served bool, credit t
 		if t.wants {
 			most = float64(credit)
 		}
-		t.room = min(t.room+t.ceiling*ns-charge, most)
+		t.room = max(min(t.room+t.ceiling*ns-charge, most), -mostDebt(t.ceiling))
 	}
 	switch {
 	case t.counts():
@@ -182,10 +186,15 @@ func (t *tenant) account(d time.Duration, service float64, served bool, credit t
 	case served && t.balance < 0:
 		t.balance = min(t.balance+t.part*ns, 0)
 	}
-	t.balance = max(t.balance, -float64(longestDebt))
+	if !t.counts() {
+		t.balance = max(t.balance, -mostDebt(t.part))
+	}
 }
 
-// longestDebt that a tenant can have: the time over which shares are promised to be
-// right. A process that was stopped for an hour with work in flight does not
-// make its share wait for days.
-const longestDebt = 10 * time.Second
+// mostDebt that a tenant with that part can have: a second, but not less than it pays off in
+// 10 s, over which shares are promised to be right, nor more than in 100 s. A
+// process that was stopped for an hour with work in flight does not make its share
+// wait for days.
+func mostDebt(part float64) float64 {
+	return max(10*part, min(1, 100*part)) * float64(time.Second)
+}
