@@ -39,8 +39,8 @@ func main() {
 type world struct {
 	// length is how long tenants are watched, after they were at work for settling.
 	length, settling time.Duration
-	// nice is the priority of the tenants' programs.
-	nice int
+	// realTime: the tenants' programs run before whatever else the machine does.
+	realTime bool
 	// traces is the directory for what happened, empty for nowhere.
 	traces string
 	plays  int
@@ -55,8 +55,8 @@ func (w *world) times(n int) time.Duration { return time.Duration(n) * w.length 
 type options struct {
 	out, traces, only string
 	seconds, settling int
-	nice              int
 	short, list       bool
+	realTime          bool
 	none, beside      bool
 	other             contender
 }
@@ -81,7 +81,7 @@ func parse(args []string) (options, error) {
 	flags.StringVar(&o.only, "only", "", "measure what has a name that this regular expression finds")
 	flags.IntVar(&o.seconds, "seconds", 12, "how long tenants are watched; figures over 10 s take at least that")
 	flags.IntVar(&o.settling, "settling", 1, "seconds that tenants are at work before they are watched")
-	flags.IntVar(&o.nice, "nice", -10, "priority of the tenants' programs: what else the machine does is not to be measured")
+	flags.BoolVar(&o.realTime, "realtime", true, "let tenants run before whatever else the machine does, which is not to be measured")
 	flags.BoolVar(&o.short, "short", false, "a selection, in less than a minute, without figures over 10 s")
 	flags.BoolVar(&o.list, "list", false, "only say what would be measured")
 	flags.BoolVar(&o.none, "none", false, "without any runtime: the card's own turns")
@@ -156,7 +156,7 @@ func begin(ctx context.Context, args []string) error {
 	}
 	w := &world{
 		length: time.Duration(o.seconds) * time.Second, settling: time.Duration(o.settling) * time.Second,
-		nice: o.nice, traces: o.traces, alone: map[string]record{},
+		realTime: o.realTime, traces: o.traces, alone: map[string]record{},
 	}
 	rows, err := w.measure(ctx, chosen, o.contenders())
 	if err != nil {

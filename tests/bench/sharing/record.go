@@ -53,7 +53,7 @@ func (r record) spans(tenant int, word, from, to string) []span {
 }
 
 // keep writes what happened to files, for people who look into a figure: tenant, start
-// and end of each run on each card, in ns from when it is judged, what each tenant said,
+// and end of each run on each card, in ns of CLOCK_MONOTONIC, what each tenant said,
 // and the arbiter's log.
 func (w *world) keep(c contender, rec record, log string) error {
 	if w.traces == "" {
@@ -69,7 +69,7 @@ func (w *world) keep(c contender, rec record, log string) error {
 		out := csv.NewWriter(file)
 		for _, r := range runs {
 			out.Write([]string{ //nolint:errcheck // told by Error
-				strconv.Itoa(r.tenant), strconv.FormatInt(int64(r.from-rec.judged.from), 10), strconv.FormatInt(int64(r.to-rec.judged.from), 10),
+				strconv.Itoa(r.tenant), strconv.FormatInt(int64(r.from), 10), strconv.FormatInt(int64(r.to), 10),
 			})
 		}
 		out.Flush()

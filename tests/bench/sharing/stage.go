@@ -92,7 +92,7 @@ type play struct {
 	logs   []logReader
 	// settling is the time before anything is judged.
 	settling time.Duration
-	nice     int
+	realTime bool
 }
 
 // logReader collects the runs of a card.
@@ -139,7 +139,7 @@ func (w *world) play(ctx context.Context, c contender, length time.Duration, ten
 	if w.traces != "" {
 		r.ArbiterFlags = []string{"--v=6"} // changes of leases too
 	}
-	p := &play{rig: r, settling: w.settling, nice: w.nice}
+	p := &play{rig: r, settling: w.settling, realTime: w.realTime}
 	if err := p.furnish(c, tenants); err != nil { //nolint:contextcheck // the rig has its own patience
 		return record{}, err
 	}
@@ -220,8 +220,11 @@ func (p *play) box(c contender, shares []rig.Share, cards []*simcard.Card) (*san
 func (p *play) start(c contender, length time.Duration, tenants []on) error {
 	seconds := int((p.settling + length).Seconds())
 	for i, t := range tenants {
-		args := append([]string{"-n", strconv.Itoa(p.nice), rig.Client("work"), "seconds=" + strconv.Itoa(seconds), "seed=" + strconv.Itoa(i+1), "devices=" + strconv.Itoa(len(t.cards))}, t.work...)
-		cmd := exec.Command("nice", args...)
+		args := append([]string{rig.Client("work"), "seconds=" + strconv.Itoa(seconds), "seed=" + strconv.Itoa(i+1), "devices=" + strconv.Itoa(len(t.cards))}, t.work...)
+		if p.realTime {
+			args = append([]string{"chrt", "--rr", "1"}, args...)
+		}
+		cmd := exec.Command(args[0], args[1:]...)
 		cmd.Env = rig.Environment(c.environment(p.rig.Dir, i, t.tenant)...)
 		program, err := rig.Start(p.actors[i].box, cmd)
 		if err != nil {
