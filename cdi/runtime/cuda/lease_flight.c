@@ -146,12 +146,18 @@ static CUresult ask(const struct batch *batch, CUevent event, bool stranger)
 	return result;
 }
 
-/* By how much the batch has passed its estimate, if nothing is before it. */
+/* When the batch began, if nothing is before it now; under the meter's lock. */
+static uint64_t begun_at(const struct meter *meter, const struct batch *batch)
+{
+	return batch->recorded > meter->latest ? batch->recorded : meter->latest;
+}
+
+/* By how much it has passed its estimate. */
 static uint64_t overdue(const struct meter *meter, const struct batch *batch, uint64_t now)
 {
-	uint64_t since = batch->recorded > meter->latest ? batch->recorded : meter->latest;
+	uint64_t due = begun_at(meter, batch) + batch->ns;
 
-	return now > since + batch->ns ? now - since - batch->ns : 0;
+	return now > due ? now - due : 0;
 }
 
 /* The batch has not ended. Whether that is because its stream waits for something else. */
@@ -165,6 +171,7 @@ static bool is_held_up(struct meter *meter, struct batch *batch, bool first, boo
 			return false;
 		now = now_ns();
 		lock_take(&meter->lock);
+		batch->seen = now;
 		late = overdue(meter, batch, now);
 		lock_give(&meter->lock);
 		if (late < (batch->start ? BLOCKED_NS : UNSURE_NS))
@@ -195,13 +202,24 @@ static bool has_ended(struct meter *meter, struct batch *batch, struct pass *pas
 	return false;
 }
 
+/* When a batch ended that is only now seen to have, under the meter's lock: since it began it took
+ * so long, and it was last seen to run. */
+static uint64_t ended_at(const struct meter *meter, const struct batch *batch, uint64_t took)
+{
+	uint64_t now = now_ns(), end = begun_at(meter, batch) + took;
+
+	if (end < batch->seen)
+		end = batch->seen;
+	return end < now ? end : now;
+}
+
 /* Takes all batches out that have ended. stranger: the thread has no context of its own. False:
  * another thread is at it. Only who retires, or is alone at the events, takes batches out; others append. */
 static bool retire(struct meter *meter, struct pass *pass, bool stranger)
 {
 	struct batch **link = &meter->first, *batch;
 	CUstreamCaptureMode mode;
-	uint64_t used = 0;
+	uint64_t used = 0, took;
 
 	*pass = (struct pass){ .count = 0 };
 	if (!lock_try(&meter->retiring))
@@ -218,10 +236,11 @@ static bool retire(struct meter *meter, struct pass *pass, bool stranger)
 			link = &batch->next;
 			continue;
 		}
-		used += settle(batch);
+		took = settle(batch);
+		used += took;
 		lock_take(&meter->lock);
+		meter->latest = ended_at(meter, batch, took);
 		batch_drop(meter, link);
-		meter->latest = now_ns();
 		lock_give(&meter->lock);
 	}
 	capture_restore(mode);
@@ -263,7 +282,7 @@ static void look(struct meter *meter, uint64_t now, struct outlook *outlook)
 	for (batch = meter->first; batch && batch->excluded; batch = batch->next)
 		;
 	if (batch) {
-		uint64_t since = batch->recorded > meter->latest ? batch->recorded : meter->latest;
+		uint64_t since = begun_at(meter, batch);
 		uint64_t ran = now > since ? now - since : 0;
 
 		outlook->left = meter->outstanding - (ran < batch->ns ? ran : batch->ns);

@@ -15,7 +15,7 @@
 #define BATCH_NS 50000u
 #define BATCH_LAUNCHES 64u
 /* So long before the end of what is in flight a long launch may be made. */
-#define LEAD_NS 150000u
+#define LEAD_NS 200000u
 #define USES 8
 #define STREAMS 4
 
@@ -115,6 +115,7 @@ struct batch {
 	CUevent end;
 	uint64_t ns;
 	uint64_t recorded;
+	uint64_t seen; /* to run, the last time */
 	bool follows;  /* something was in flight when it was opened */
 	bool alone;
 	bool excluded; /* its stream is not waited for */

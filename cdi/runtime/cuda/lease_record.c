@@ -108,6 +108,7 @@ void flight_close(struct tally *tally)
 	batch->start = tally->start;
 	batch->end = end;
 	batch->recorded = now;
+	batch->seen = 0;
 	batch->follows = tally->follows;
 	batch->alone = tally->alone;
 	batch->excluded = blocked;
@@ -117,9 +118,11 @@ void flight_close(struct tally *tally)
 	meter->last = &batch->next;
 	if (!blocked)
 		meter_add(meter, (int64_t)batch->ns);
+	now += meter->outstanding;
 	lock_give(&meter->lock);
 	events_leave();
 	empty(tally);
+	meter_tell(meter, now);
 }
 
 void flight_guess(struct tally *tally)
