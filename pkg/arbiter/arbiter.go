@@ -33,6 +33,8 @@ type Recorder interface {
 
 // Config of an Arbiter.
 type Config struct {
+	// Version of the program, for people.
+	Version string
 	// SharesDir has a directory for each share.
 	SharesDir string
 	// RunDir is for rosters and the lock, on a volatile file system.
@@ -71,6 +73,7 @@ type Arbiter struct {
 	recorder  Recorder
 	boot      string
 	room      room
+	compute   *compute
 	// sharesMount is where SharesDir is on its file system.
 	sharesMount mount
 	// readings of cards that are under way.
@@ -101,7 +104,7 @@ func New(config Config, d Dependencies) *Arbiter {
 	return &Arbiter{
 		config: config, cards: d.Cards, simulated: d.SimulatedCards, events: d.Events, recorder: d.Recorder,
 		shares: map[share.Key]*served{}, hosted: map[card.UUID]*hostedCard{}, told: map[share.Key]string{},
-		pings: make(chan struct{}),
+		compute: newCompute(), pings: make(chan struct{}),
 	}
 }
 
@@ -139,6 +142,7 @@ func (a *Arbiter) Run(ctx context.Context) error {
 		return errors.Join(err, watch.close())
 	}
 	logger.Info("Serving shares", "dir", a.config.SharesDir, "run", a.config.RunDir)
+	a.compute.start(a.ctx)
 	var watchdog sync.WaitGroup
 	watching, stop := context.WithCancel(ctx)
 	watchdog.Go(func() { a.watchCards(watching) })
@@ -146,7 +150,9 @@ func (a *Arbiter) Run(ctx context.Context) error {
 	stop()
 	watchdog.Wait()
 	a.serving.Store(false)
+	a.compute.freeze()
 	a.closeAll()
+	a.compute.end()
 	cancel()
 	a.endReadings()
 	logger.Info("Stopped serving shares; their processes go on with the limits that they know")
@@ -173,7 +179,7 @@ func (a *Arbiter) Alive(ctx context.Context) error {
 	defer limit.Stop()
 	select {
 	case a.pings <- struct{}{}:
-		return nil
+		return a.computeAlive(ctx)
 	case <-ctx.Done():
 		return fmt.Errorf("ask the arbiter: %w", context.Cause(ctx))
 	case <-limit.C:
@@ -274,13 +280,13 @@ type room struct {
 const assured = 64
 
 // connectionLimit is how many connections this process has descriptors for: each
-// takes one, and a process another; some are needed for everything else.
+// takes one, and a process two more; some are needed for everything else.
 func connectionLimit() int {
 	var files unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &files); err != nil {
 		return 1024
 	}
-	const others, each = 256, 2
+	const others, each = 256, 3
 	return max(int(min(files.Cur, 1<<24))-others, assured) / each
 }
 

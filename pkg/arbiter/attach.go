@@ -23,12 +23,6 @@ func (c *connection) welcomeProcess(hello wire.Hello, fd int) *refusal {
 		_ = p.pidfd.Close()
 		return later
 	}
-	demand, err := newDemand()
-	if err != nil {
-		_ = p.pidfd.Close()
-		return refuse(wire.EFull, "%v", err)
-	}
-	defer demand.close()
 	s.card.mu.Lock()
 	defer s.card.mu.Unlock()
 	a, status, refused := s.seatFor(p, hello, fd)
@@ -43,14 +37,32 @@ func (c *connection) welcomeProcess(hello wire.Hello, fd int) *refusal {
 		old.close()
 	}
 	a.conn, c.attachment = c, a
-	if !c.send(wire.Encode(welcomeOf(status, a)), s.grant.fd, s.ledger.fd, demand.fd) {
+	if refused := c.sendPages(a, status); refused != nil {
 		// One that came back still has its old pages, and tries again.
 		if a.conn, c.attachment = nil, nil; a.pidfd == p.pidfd {
 			s.free(a)
 		}
+		return refused
+	}
+	s.join(a)
+	klog.FromContext(s.ctx).V(4).Info("A process is attached", "share", s.key, "pid", a.pid, "slot", a.slot, "status", status)
+	return nil
+}
+
+// sendPages gives the process the pages of its attachment. The one in which it says
+// what it wants stays the same for as long as this arbiter serves it. The caller has
+// card.mu.
+func (c *connection) sendPages(a *attachment, status wire.Status) *refusal {
+	if a.demand == nil {
+		demand, err := newDemand()
+		if err != nil {
+			return refuse(wire.EFull, "%v", err)
+		}
+		a.demand = demand
+	}
+	if !c.send(wire.Encode(welcomeOf(status, a)), a.share.grant.fd, a.share.ledger.fd, a.demand.fd) {
 		return refuse(wire.EInvalid, "the client does not read")
 	}
-	klog.FromContext(s.ctx).V(4).Info("A process is attached", "share", s.key, "pid", a.pid, "slot", a.slot, "status", status)
 	return nil
 }
 

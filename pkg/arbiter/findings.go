@@ -31,10 +31,15 @@ const (
 	NotAttached Kind = "NotAttached"
 	// Unknown: a process uses the card, and it is not known for which share.
 	Unknown Kind = "Unknown"
+	// ComputeWithoutLease: the processes of a share compute for longer than they had
+	// the card. Amounts are nanoseconds of a second.
+	ComputeWithoutLease Kind = "ComputeWithoutLease"
 )
 
 // Kinds are the names of all kinds of findings.
-func Kinds() []string { return []string{string(OverLimit), string(NotAttached), string(Unknown)} }
+func Kinds() []string {
+	return []string{string(OverLimit), string(NotAttached), string(Unknown), string(ComputeWithoutLease)}
+}
 
 // holder is a process in a finding.
 type holder struct {
@@ -59,7 +64,7 @@ type finding struct {
 
 // name tells findings apart from one look to the next.
 func (f finding) name() string {
-	if f.kind == OverLimit {
+	if f.kind == OverLimit || f.kind == ComputeWithoutLease {
 		return fmt.Sprint(f.kind, f.shares)
 	}
 	return fmt.Sprint(f.kind, f.holders[0].pid, "@", f.holders[0].started)
@@ -231,10 +236,14 @@ func (c *hostedCard) withhold() {
 	defer c.mu.Unlock()
 	for key, s := range c.shares {
 		s.findings = counts[key]
+		was := s.withheld
 		if s.withheld = withheld[key]; s.withheld {
 			s.grant.words.Flags.Or(wire.GrantWithheld)
 		} else {
 			s.grant.words.Flags.And(^wire.GrantWithheld)
+		}
+		if s.withheld != was {
+			s.withholdCompute()
 		}
 	}
 }
@@ -244,7 +253,7 @@ func (c *hostedCard) withhold() {
 func (a *Arbiter) kill(ctx context.Context, c *hostedCard, f finding) {
 	left := f.used
 	for _, h := range f.holders {
-		if f.kind == OverLimit && left <= f.limit {
+		if left <= f.limit {
 			return
 		}
 		left = less(left, h.bytes)
@@ -300,6 +309,8 @@ func (f finding) message(id card.UUID, action Action) string {
 	who := strings.Join(processes, ", ")
 	var text string
 	switch f.kind {
+	case ComputeWithoutLease:
+		text = f.computeMessage(id)
 	case OverLimit:
 		text = fmt.Sprintf("processes of this share hold %s of card %s, its limit is %s: %s", card.FloorMiB(f.used), id, card.FloorMiB(f.limit), who)
 	case NotAttached:

@@ -80,6 +80,12 @@ func obey(c *wireclient.Client, verb string, words []string) (*wireclient.Client
 		return c, fmt.Sprint(err)
 	case "close":
 		return c, closeAll()
+	case "work": // wants the card from now on
+		go c.Work(context.Background(), nil)
+		return c, "works"
+	case "want": // wants the card, and never gives it back
+		c.Want()
+		return c, "wants"
 	case "unmap": // forgets the ledger, but not its descriptor
 		_ = unix.Munmap(unsafe.Slice((*byte)(unsafe.Pointer(c.Ledger)), wire.LedgerSize))
 		return c, "unmapped"

@@ -99,8 +99,6 @@ func newGrant(card string, fill func(*wire.Grant)) (*page[wire.Grant], error) {
 	return newPage(grantName, wire.GrantSize, sealsReadOnly, func(g *wire.Grant) {
 		g.Magic, g.Version = wire.GrantMagic, wire.ContractVersion
 		copy(g.CardUUID[:len(g.CardUUID)-1], card)
-		// Until somebody divides the card.
-		g.Lease.Store(wire.LeaseFree)
 		fill(g)
 	})
 }

@@ -242,7 +242,7 @@ func TestASecondArbiterStandsBy(t *testing.T) {
 		return err == nil && !os.SameFile(before, after)
 	}, "the second one serves")
 	require.Equal(t, "slot 0 ok", h.ask(t, "again", dir))
-	require.NoError(t, second.Ready())
+	eventually(t, func() bool { return second.Ready() == nil }, "it has seen to all shares")
 	require.NoError(t, second.Alive(t.Context()))
 	second.stop()
 	require.Error(t, second.Ready())

@@ -85,6 +85,7 @@ func (a *Arbiter) openShare(ctx context.Context, key share.Key, path string, doc
 	s.card.shares[key] = s
 	s.card.estimateAnew()
 	s.remember()
+	s.schedule()
 	return s, nil
 }
 
@@ -105,6 +106,7 @@ func (s *served) change(document cdi.ShareDocument) {
 		s.grant.words.MemoryLimit.Store(limit)
 	}
 	s.document = document
+	s.schedule()
 }
 
 // close ends the service. Where the share itself has ended its processes are
@@ -126,12 +128,14 @@ func (s *served) close(shareEnded bool) {
 	s.card.mu.Unlock()
 	s.stop()
 	s.work.Wait()
+	s.unschedule(shareEnded)
 
 	s.card.mu.Lock()
 	defer s.card.mu.Unlock()
 	for _, a := range s.attached {
 		if a != nil {
 			s.card.remove(a)
+			a.demand.close()
 		}
 	}
 	delete(s.card.shares, s.key)
@@ -203,6 +207,7 @@ func (s *served) seat(a *attachment, nsPID int32) {
 func (s *served) follow(a *attachment) {
 	s.work.Go(func() {
 		if a.awaitEnd() == nil {
+			s.leave(a) // now: measuring the others' memory takes a while
 			s.card.reap(a)
 		}
 	})
@@ -231,6 +236,7 @@ func (s *served) free(a *attachment) bool {
 	}
 	s.counts.reaped++
 	_ = a.pidfd.Close()
+	s.part(a)
 	return true
 }
 

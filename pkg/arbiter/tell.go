@@ -26,6 +26,7 @@ const (
 	reasonOverLimit  = "MemoryOverLimit"
 	reasonNotUsed    = "RuntimeNotUsed"
 	reasonUnknown    = "UnknownProcess"
+	reasonCompute    = "ComputeWithoutLease"
 )
 
 func reasonOf(kind Kind) string {
@@ -36,6 +37,8 @@ func reasonOf(kind Kind) string {
 		return reasonNotUsed
 	case Unknown:
 		return reasonUnknown
+	case ComputeWithoutLease:
+		return reasonCompute
 	}
 	return string(kind)
 }

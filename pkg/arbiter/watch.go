@@ -50,6 +50,7 @@ func (a *Arbiter) follow(ctx context.Context, w *watch) error {
 	if err := a.removeRosters(); err != nil {
 		return err
 	}
+	a.compute.begin()
 	a.serving.Store(true)
 	ticker := time.NewTicker(a.config.Rescan)
 	defer ticker.Stop()

@@ -122,7 +122,8 @@ func (a *Arbiter) watchCard(ctx context.Context, c *hostedCard) {
 	c.correct(before, reading)
 	strangers := c.strangers(ctx, a.sharesMount, reading)
 	c.note(reading, strangers, true)
-	a.judge(ctx, c, c.findings(reading, strangers, a.config.Watchdog.Tolerance))
+	found := c.findings(reading, strangers, a.config.Watchdog.Tolerance)
+	a.judge(ctx, c, append(found, a.computeFindings(ctx, c, strangers)...))
 }
 
 // correct charges processes with what the card holds for them besides what they
@@ -261,6 +262,7 @@ type watched struct {
 	standing  map[string]*standing
 	// containers of strangers, by PID.
 	containers map[int]container
+	compute    watchedCompute
 
 	figures metrics.CardUse
 }

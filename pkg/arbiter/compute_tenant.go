@@ -1,0 +1,276 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package arbiter
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"github.com/tranche-dra/tranche/cdi"
+	"github.com/tranche-dra/tranche/pkg/card"
+	"github.com/tranche-dra/tranche/pkg/lease"
+	"github.com/tranche-dra/tranche/pkg/nodeview"
+	"github.com/tranche-dra/tranche/pkg/share"
+	"github.com/tranche-dra/tranche/pkg/wire"
+)
+
+const (
+	// shareWindow of work may be in flight of all processes of a share together,
+	// shortestWindow of any one of them.
+	shareWindow    = time.Millisecond
+	shortestWindow = 100 * time.Microsecond
+	// stuckAfter is how long a gang may take to drain before it is asked whether it
+	// can: a few windows.
+	stuckAfter = 4 * shareWindow
+)
+
+// tenant is a share as the scheduling thread sees it.
+type tenant struct {
+	lease.Tenant
+	id    share.ID
+	claim string // the claim's UID
+	grant *wire.Grant
+	lane  *lane
+	// bell is nil until the share has a ledger.
+	bell   *bell
+	askers []asker
+
+	// wants and busy, the number of processes that want, as they were at the last look.
+	wants bool
+	busy  int
+	// waits: threads of it wait for the lease.
+	waits bool
+	// word of the lease as it was written last.
+	word uint32
+	// closed is the first word since it was open.
+	closed uint32
+	// draining: closed, and not known to have nothing in flight. asked is when that
+	// began, or was last found to go on.
+	draining bool
+	asked    lease.Time
+
+	latency nodeview.Histogram
+}
+
+// asker is one process that may want the card.
+type asker struct {
+	of     *attachment // as its name, it is not looked at
+	demand *wire.Demand
+}
+
+// tenantOf is a share as its share.json describes it.
+func tenantOf(d cdi.ShareDocument) lease.Tenant {
+	return lease.Tenant{
+		Key: d.Key, Card: d.Card.UUID, Policy: d.Policy, Class: d.Class, Limits: d.Limits, Ceiling: d.BurstCeiling, Whole: d.Whole,
+	}
+}
+
+// put takes a share on, or takes what has changed of it.
+func (c *compute) put(d cdi.ShareDocument, grant *wire.Grant, now lease.Time) {
+	t := c.tenants[d.Key]
+	if t == nil {
+		l := c.lanes[d.Card.UUID]
+		if l == nil {
+			l = &lane{}
+			c.lanes[d.Card.UUID] = l
+		}
+		t = &tenant{id: d.Share().ID, claim: d.Claim.UID, grant: grant, lane: l}
+		grant.Window.Store(uint64(shareWindow))
+		c.tenants[d.Key] = t
+		l.tenants = append(l.tenants, t)
+	}
+	t.Tenant = tenantOf(d)
+	c.putGang(t.claim, now)
+	t.lane.schedule()
+	t.lane.beat(now)
+}
+
+// putGang tells the scheduler of the shares of a claim: those on several cards open
+// together. Offline ones are a gang of their own: online work waits for none.
+func (c *compute) putGang(claim string, now lease.Time) {
+	var members []*tenant
+	cards := map[string]map[card.UUID]bool{}
+	for _, t := range c.tenants {
+		if t.claim != claim {
+			continue
+		}
+		members = append(members, t)
+		if cards[t.gangName()] == nil {
+			cards[t.gangName()] = map[card.UUID]bool{}
+		}
+		cards[t.gangName()][t.Card] = true
+	}
+	slices.SortFunc(members, func(a, b *tenant) int { return cmp.Compare(a.Key, b.Key) })
+	for _, t := range members {
+		t.Gang = ""
+		if len(cards[t.gangName()]) > 1 {
+			t.Gang = t.gangName()
+		}
+		c.scheduler.Put(now, t.Tenant)
+	}
+}
+
+func (t *tenant) gangName() string {
+	if t.Class == share.Offline {
+		return t.claim + "/offline"
+	}
+	return t.claim
+}
+
+// remove forgets a share, and ends the lease where the share itself has ended.
+func (c *compute) remove(key share.Key, ended bool, now lease.Time) {
+	t := c.tenants[key]
+	if t == nil {
+		return
+	}
+	if t.bell != nil {
+		c.alarm.silence(t.bell)
+	}
+	c.scheduler.Remove(now, key)
+	delete(c.tenants, key)
+	l := t.lane
+	if l.tenants = slices.DeleteFunc(l.tenants, func(other *tenant) bool { return other == t }); len(l.tenants) == 0 {
+		delete(c.lanes, t.Card)
+	}
+	if ended {
+		c.change(t, lease.Grant{State: lease.Closed}, now)
+		l.schedule()
+	}
+	c.putGang(t.claim, now)
+}
+
+// join adds a process, or gives one another page.
+func (c *compute) join(key share.Key, of *attachment, demand *wire.Demand, ledger *wire.Ledger, now lease.Time) {
+	t := c.tenants[key]
+	if t == nil {
+		return
+	}
+	if t.bell == nil {
+		t.bell = c.alarm.attach(&ledger.Bell)
+	}
+	t.askers = append(slices.DeleteFunc(t.askers, func(a asker) bool { return a.of == of }), asker{of, demand})
+	c.look(t, now)
+}
+
+// leave forgets a process: nothing of it is in flight, and it wants nothing.
+func (c *compute) leave(key share.Key, of *attachment, now lease.Time) {
+	t := c.tenants[key]
+	if t == nil {
+		return
+	}
+	t.askers = slices.DeleteFunc(t.askers, func(a asker) bool { return a.of == of })
+	c.look(t, now)
+}
+
+// withhold stops a share, or lets it go on. Its flags say so already.
+func (c *compute) withhold(key share.Key, withheld bool, now lease.Time) {
+	t := c.tenants[key]
+	if t == nil {
+		return
+	}
+	c.scheduler.Withhold(now, key, withheld)
+	if t.word&wire.LeaseState == wire.LeaseClosed {
+		c.change(t, lease.Grant{State: lease.Closed}, now) // so that who waits reads the flags
+	}
+}
+
+// look reads what the processes of a share say, and tells the scheduler what is new:
+// whether anything is. Any of it may be a lie, which is the liar's loss.
+func (c *compute) look(t *tenant, now lease.Time) (told bool) {
+	busy, waits, draining := 0, false, false
+	for _, a := range t.askers {
+		// In this order: who wants nothing has nothing in flight.
+		drained := a.demand.Drained.Load()
+		if a.demand.Wants.Load() == 0 {
+			continue
+		}
+		busy++
+		waits = waits || a.demand.Waiting.Load() != 0
+		draining = draining || !t.endedBy(drained)
+	}
+	t.waits = waits
+	if wants := busy > 0; wants != t.wants {
+		t.wants, told = wants, true
+		c.scheduler.Wants(now, t.Key, wants)
+	}
+	if t.busy != busy {
+		t.busy = busy
+		t.grant.Window.Store(uint64(max(shareWindow/time.Duration(max(busy, 1)), shortestWindow)))
+	}
+	if t.draining && !draining {
+		t.draining, told = false, true
+		c.scheduler.Drained(now, t.Key)
+	}
+	return told
+}
+
+// endedBy tells whether a process that named this word has nothing in flight: it is
+// one of those since the lease was closed.
+func (t *tenant) endedBy(word uint32) bool {
+	return t.word&wire.LeaseState == wire.LeaseClosed && word&wire.LeaseState == wire.LeaseClosed && word-t.closed <= t.word-t.closed
+}
+
+// change makes a lease known to the processes of the share.
+func (c *compute) change(t *tenant, to lease.Grant, now lease.Time) {
+	word := (t.word &^ (wire.LeaseCount - 1)) + wire.LeaseCount
+	switch to.State {
+	case lease.Open:
+		word |= wire.LeaseOpen
+	case lease.Free:
+		word |= wire.LeaseFree
+	case lease.Closed:
+		if t.word&wire.LeaseState != wire.LeaseClosed {
+			t.closed, t.asked, t.draining = word, now, true
+		}
+	}
+	if to.State == lease.Open && to.Contended {
+		word |= wire.LeaseContended
+	}
+	if to.State == lease.Open && to.Tell {
+		word |= wire.LeaseTell
+	}
+	if to.State != lease.Closed {
+		t.draining = false
+	}
+	t.lane.beat(now)
+	t.word = word
+	t.grant.Lease.Store(word)
+	wakeAll(&t.grant.Lease, 0)
+}
+
+// stuckAt is when to see whether the share's gang can drain.
+func (t *tenant) stuckAt() lease.Time {
+	if t.Gang == "" || !t.draining {
+		return forever
+	}
+	return t.asked + stuckAfter
+}
+
+// unstick tells the scheduler of gangs that do not drain while threads of theirs
+// wait, as those of a collective do that was launched by half.
+func (c *compute) unstick(now lease.Time) {
+	for _, t := range c.tenants {
+		if t.stuckAt() > now {
+			continue
+		}
+		t.asked = now
+		for _, other := range c.tenants {
+			if other.Gang == t.Gang {
+				c.look(other, now)
+			}
+		}
+		if t.draining && c.gangWaits(t.Gang) {
+			c.scheduler.Stuck(now, t.Key)
+		}
+	}
+}
+
+func (c *compute) gangWaits(gang string) bool {
+	for _, t := range c.tenants {
+		if t.Gang == gang && t.waits {
+			return true
+		}
+	}
+	return false
+}
