@@ -4,6 +4,7 @@ package metrics
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -53,7 +54,7 @@ func newCompute(source Compute) *compute {
 	return &compute{
 		source: source,
 		granted: desc("share_cores", "Compute that the share holds, in percent of the card: a limit, a guarantee or a weight, as the policy says.",
-			append(perShare[:len(perShare):len(perShare)], "policy", "class")),
+			append(slices.Clip(perShare), "policy", "class")),
 		ceiling:      desc("share_burst_ceiling_cores", "The most compute that the share may use, in percent of the card, where its policy has such a ceiling.", perShare),
 		rate:         desc("share_entitled_ratio", "Part of the card that the share is entitled to at present, 0 to 1; 0 while it wants none.", perShare),
 		wanted:       desc("share_compute_wanted_seconds_total", "Time in which the share had work for the card.", perShare),

@@ -28,6 +28,7 @@ func offline(cores int64) part    { return part{0, cores, "1Gi", `"class":"offli
 func offlineFixed(cores int64) part {
 	return part{0, cores, "1Gi", `"class":"offline","policy":"fixed-share"`}
 }
+
 func wholeCard() part                 { return part{100, 0, "24Gi", `"policy":"guaranteed-burst-share"`} }
 func with(p part, config string) part { p.config += "," + config; return p }
 
@@ -63,7 +64,8 @@ func TestWhatMayShareACard(t *testing.T) {
 		"online and offline in one claim":                       {nil, []part{online(100), offline(100)}, ""},
 
 		"fixed and guaranteed compute above the card": {
-			[]part{fixedShare(60)}, []part{guaranteed(41)},
+			[]part{fixedShare(60)},
+			[]part{guaranteed(41)},
 			"has 100 % of cores, 60 % are held by team/held-0 (uid ",
 		},
 		"weights take their room as well": {[]part{weighted(60)}, []part{fixedShare(41)}, "100 % of cores, 60 % are held by team/held-0"},

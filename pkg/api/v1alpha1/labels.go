@@ -37,7 +37,7 @@ func PolicyOfLabel(value string) (share.Policy, error) {
 func CeilingOfLabel(value string, shares []share.Share) (card.Percent, error) {
 	at := field.NewPath("metadata", "labels").Key(LabelBurstCeiling)
 	n, err := strconv.ParseUint(value, 10, 8)
-	ceiling := card.Percent(n) //nolint:gosec // eight bits
+	ceiling := card.Percent(n)
 	if err != nil || ceiling < 1 || ceiling > card.WholeCompute {
 		return 0, field.Invalid(at, value, "must be a whole number of 1 to 100, in percent of the card")
 	}
