@@ -25,8 +25,8 @@
  *   seed=N
  *
  * It says, at the end: "request due=T submit=T done=T", "wake at=T" for the time just before
- * the first launch after a sleep, with rounds "ran kernels=N" for those that have
- * counted themselves, and for each process "end launches=N".
+ * the first launch after a sleep, with rounds "ran kernels=N of=N" for those that
+ * have counted themselves, and for each process "end launches=N".
  */
 #include <pthread.h>
 #include <signal.h>
@@ -259,7 +259,7 @@ static void report(const struct worker *w)
 		printf("request due=%" PRIu64 " submit=%" PRIu64 " done=%" PRIu64 "\n", w->request[i].due, w->request[i].submit, w->request[i].done);
 }
 
-static void report_ran(void)
+static void report_ran(uint64_t launches)
 {
 	uint64_t kernels = 0;
 
@@ -267,7 +267,7 @@ static void report_ran(void)
 		TRY(cuCtxSetCurrent(device[n].context));
 		kernels += arithmetic_done(&device[n].arithmetic);
 	}
-	say("ran kernels=%" PRIu64, kernels);
+	say("ran kernels=%" PRIu64 " of=%" PRIu64, kernels, plan.graph ? launches * plan.batch : launches);
 }
 
 /* Kernels that last as long as their text says. */
@@ -322,7 +322,7 @@ static _Noreturn void child(unsigned number, int ready, int go)
 		launches += workers[i].launches;
 	}
 	if (plan.rounds)
-		report_ran();
+		report_ran(launches);
 	say("end launches=%" PRIu64, launches);
 	exit(0);
 }

@@ -2,12 +2,14 @@
 """Runs programs with the sharing runtime in front of the driver's libraries.
 
 With the right to mount it is as in a container: the runtime is mounted over the
-driver's own files, in a mount namespace that ends with this program. Without it, the
-places are made in the file system, and LD_LIBRARY_PATH leads to the runtime.
+driver's own files, in a mount namespace that ends with this program. Without it, each
+box has a directory of its own in place of /run/tranche, and LD_LIBRARY_PATH leads to copies of
+the runtime that look there.
 """
 
 import ctypes
 import os
+import secrets
 import shutil
 import signal
 import stat
@@ -43,6 +45,17 @@ def _bind(source, target):
     _mount(f"/proc/self/fd/{source}", target, "", MS_BIND | MS_REC)
 
 
+def _place():
+    """Makes a directory whose path is as long as TRANCHE, so that it can stand for it in a library."""
+    while True:
+        place = f"/tmp/hw{secrets.token_hex(8)}"[: len(TRANCHE)]
+        try:
+            os.mkdir(place, 0o755)
+            return place
+        except FileExistsError:
+            continue
+
+
 class Box:
     """A place to run programs in.
 
@@ -59,7 +72,7 @@ class Box:
             self.mounted = True
             self.how = "mounted over the driver's files"
         except Error as error:
-            self._by_paths(error)
+            self._by_paths()
             self.mounted = False
             self.how = f"by LD_LIBRARY_PATH ({error})"
 
@@ -105,32 +118,35 @@ class Box:
         sources = {path: os.open(path, os.O_PATH) for path in [*self._real.values(), *self._shares.values(), *self._cards.values()]}
         runtime = {name: os.open(f"{self._runtime}/{name}.so.1", os.O_PATH) for name in self._real}
         _mount("tmpfs", TRANCHE if os.path.isdir(TRANCHE) else os.path.dirname(TRANCHE), "tmpfs", 0)
-        self._fill(lambda path, target: _bind(sources[path], target))
+        self._fill(TRANCHE, lambda path, target: _bind(sources[path], target))
         for name, file in self._real.items():
             _bind(runtime[name], file)
 
-    def _fill(self, put):
-        os.makedirs(f"{TRANCHE}/driver")
+    def _fill(self, place, put):
+        os.makedirs(f"{place}/driver")
         for name, file in self._real.items():
-            put(file, f"{TRANCHE}/driver/{name}-real.so.1")
+            put(file, f"{place}/driver/{name}-real.so.1")
         for key, directory in self._shares.items():
-            put(directory, f"{TRANCHE}/{key}")
+            put(directory, f"{place}/{key}")
         if self._cards:
-            os.makedirs(f"{TRANCHE}/cards")
+            os.makedirs(f"{place}/cards")
         for uuid, directory in self._cards.items():
-            put(directory, f"{TRANCHE}/cards/{uuid}")
+            put(directory, f"{place}/cards/{uuid}")
 
-    def _by_paths(self, why):
-        if os.path.exists(TRANCHE) and os.listdir(TRANCHE):
-            raise Error(f"{why}; and {TRANCHE} is in use on this machine") from why
-        try:
-            os.makedirs(TRANCHE, exist_ok=True)
-            self._fill(os.symlink)
-        except OSError as error:
-            raise Error(f"{why}; and {TRANCHE} cannot be made: {error.strerror}") from error
-        self._made = TRANCHE
+    def _by_paths(self):
+        self._made = _place()
+        self._fill(self._made, os.symlink)
+        library = f"{self._made}/library"
+        os.mkdir(library)
+        for name in self._real:
+            with open(f"{self._runtime}/{name}.so.1", "rb") as file:
+                content = file.read()
+            with open(f"{library}/{name}.so.1", "wb") as file:
+                file.write(content.replace(TRANCHE.encode(), self._made.encode()))
         before = os.environ.get("LD_LIBRARY_PATH")
-        self._environment["LD_LIBRARY_PATH"] = f"{self._runtime}:{before}" if before else self._runtime
+        self._environment["LD_LIBRARY_PATH"] = f"{library}:{before}" if before else library
+        if self._cards:
+            self._environment["TRANCHE_SIM_CARDS"] = f"{self._made}/cards"
 
     def _enter(self):
         for fd in self._namespaces:
@@ -138,8 +154,9 @@ class Box:
 
     def start(self, arguments, environment=None, **more):
         """Starts a program in the box."""
-        env = {**os.environ, **self._environment, **(environment or {})}
+        env = {**os.environ, **(environment or {})}
         env.pop("TRANCHE_SIM_CARDS", None)
+        env.update(self._environment)
         return subprocess.Popen(arguments, env=env, preexec_fn=self._enter, text=True, **more)
 
     def run(self, arguments, timeout, environment=None):

@@ -6,6 +6,7 @@ import threading
 import time
 
 SUCCESS = 0
+NOT_FOUND = 6
 INSUFFICIENT_SIZE = 7
 NOT_AVAILABLE = (1 << 64) - 1
 
@@ -27,10 +28,21 @@ class _Process(ctypes.Structure):
     ]
 
 
-class Card:
-    """The first card that the driver lists."""
+class _Sample(ctypes.Structure):
+    _fields_ = [
+        ("pid", ctypes.c_uint),
+        ("stamp", ctypes.c_ulonglong),
+        ("sm", ctypes.c_uint),
+        ("memory", ctypes.c_uint),
+        ("encoder", ctypes.c_uint),
+        ("decoder", ctypes.c_uint),
+    ]
 
-    def __init__(self, library):
+
+class Card:
+    """A card that the driver lists, the first one unless it is said which."""
+
+    def __init__(self, library, index=0):
         try:
             self._nvml = ctypes.CDLL(library)
         except OSError as error:
@@ -38,10 +50,10 @@ class Card:
         self._call("nvmlInit_v2")
         count = ctypes.c_uint()
         self._call("nvmlDeviceGetCount_v2", ctypes.byref(count))
-        if not count.value:
-            raise Error("the driver lists no card")
+        if count.value <= index:
+            raise Error(f"the driver lists {count.value or 'no'} card{'s' if count.value > 1 else ''}")
         self._device = ctypes.c_void_p()
-        self._call("nvmlDeviceGetHandleByIndex_v2", 0, ctypes.byref(self._device))
+        self._call("nvmlDeviceGetHandleByIndex_v2", index, ctypes.byref(self._device))
         self.uuid = self._text("nvmlDeviceGetUUID")
         self.name = self._text("nvmlDeviceGetName")
         version = ctypes.create_string_buffer(96)
@@ -86,6 +98,28 @@ class Card:
             if result != INSUFFICIENT_SIZE:
                 raise Error(f"nvmlDeviceGetComputeRunningProcesses_v3 gives {result}")
             count = ctypes.c_uint(count.value * 2 + 64)
+
+    def utilisation(self, seen):
+        """(process, percent) of what NVML sampled since a time that it gave before, and the newest time now."""
+        count = ctypes.c_uint()
+        self._samples(None, count, seen)
+        array = (_Sample * (count.value + 16))()
+        count = ctypes.c_uint(len(array))
+        if not self._samples(array, count, seen):
+            return seen, []
+        # Places that no process has may hold anything.
+        good = [s for s in array[: count.value] if s.stamp > seen and s.sm <= 100]
+        return max((s.stamp for s in good), default=seen), [(s.pid, s.sm) for s in good]
+
+    def _samples(self, array, count, seen):
+        try:
+            function = self._nvml.nvmlDeviceGetProcessUtilization
+        except AttributeError as error:
+            raise Error("NVML has no nvmlDeviceGetProcessUtilization") from error
+        result = function(self._device, array, ctypes.byref(count), ctypes.c_ulonglong(seen))
+        if result not in (SUCCESS, NOT_FOUND, INSUFFICIENT_SIZE):
+            raise Error(f"nvmlDeviceGetProcessUtilization gives {result}")
+        return result == SUCCESS
 
 
 class Watch:

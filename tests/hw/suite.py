@@ -8,11 +8,9 @@ ends with status 0. --simulated tests this suite itself.
 
 import argparse
 import ctypes
-import json
 import os
 import re
 import shutil
-import signal
 import subprocess
 import sys
 import tempfile
@@ -22,6 +20,9 @@ import uuid
 
 import box
 import nvml
+from compute import Compute, Skip
+from figures import Table
+from stage import Fault, Stage
 
 MIB = 1 << 20
 WAYS = ["alloc", "pitch", "managed", "async", "pool", "vmm", "array", "array3d", "mipmap", "graph", "capture", "ipc", "import", "all"]
@@ -29,14 +30,6 @@ COUNTED = ["meminfo", "retained", "mapped-twice", "reserved", "imported", "host"
 LAUNCHES = ["plain", "graphs", "capture-undisturbed", "capture-beside", "between"]
 FORKS = ["fork", "exec", "vfork", "spawn", "clone", "daemon", "threads"]
 LOADERS = ["dlopen", "global", "deepbind", "default", "dlvsym", "entry"]
-
-
-class Skip(Exception):
-    """A step that this machine cannot take."""
-
-
-class Fault(Exception):
-    """Something is not as it should be."""
 
 
 def library(name):
@@ -58,11 +51,12 @@ class Suite:
         self.native = os.path.abspath(options.native)
         self.end = time.monotonic() + options.minutes * 60
         self.rows = []
+        self.table = Table()
         self.dir = tempfile.mkdtemp(prefix="hw-")
         os.chmod(self.dir, 0o755)
+        self.shares_dir = os.path.join(self.dir, "state", "shares")
         self.cards, self.real = {}, {}
-        self.arbiter = None
-        self.box = None
+        self.arbiter = self.stage = self.box = None
 
     def client(self, name):
         return os.path.join(self.native, "clients", name)
@@ -79,42 +73,29 @@ class Suite:
             except OSError as error:
                 raise nvml.Error(f"no driver: {error}") from error
         self.card = nvml.Card(self.real["libnvidia-ml"])
+        # For programs it is the only one, wherever they would have it among others.
+        os.environ["CUDA_VISIBLE_DEVICES"] = self.card.uuid
         self.limit = min(2048 * MIB, self.card.total() // 4 // (2 * MIB) * 2 * MIB)
 
+    def second_card(self):
+        return nvml.Card(self.real["libnvidia-ml"], 1)
+
     def _make_simulated(self):
-        """A card, and a directory with the simulated driver, as an installed one is."""
-        directory, name = os.path.join(self.dir, "run", "cards"), f"GPU-{uuid.uuid4()}"
+        """Two cards, and a directory with the simulated driver, as an installed one is."""
+        directory = os.path.join(self.dir, "run", "cards")
         os.makedirs(directory)
-        tool = os.path.join(self.native, "bin", "tranche-simcard")
-        subprocess.run([tool, "create", name, "--memory", "8GiB", "--context", "64MiB", "--dir", directory], check=True)
+        for index in range(2):
+            name = f"GPU-{uuid.uuid4()}"
+            make = [os.path.join(self.native, "bin", "tranche-simcard"), "create", name, "--memory", "16GiB", "--context", "64MiB"]
+            subprocess.run([*make, "--index", str(index), "--dir", directory], check=True)
+            self.cards[name] = os.path.join(directory, name)
         os.environ["TRANCHE_SIM_CARDS"] = directory
-        self.cards = {name: os.path.join(directory, name)}
         installed = os.path.join(self.dir, "driver")
         os.makedirs(installed)
         for n in ("libcuda", "libnvidia-ml"):
             self.real[n] = os.path.join(installed, f"{n}.so.1")
             shutil.copyfile(os.path.join(self.native, "sim", f"{n}-real.so.1"), self.real[n])
         os.environ["LD_LIBRARY_PATH"] = installed
-
-    def make_share(self):
-        """A share.json as the node driver writes it."""
-        claim = str(uuid.uuid4())
-        key = f"{claim}-0123456789"
-        self.share = os.path.join(self.dir, "state", "shares", key)
-        os.makedirs(self.share)
-        content = {
-            "version": 1, "key": key, "claim": {"uid": claim, "namespace": "hw", "name": "hw"}, "request": "gpu", "pool": "hw", "device": "gpu-0",
-            "card": {
-                "uuid": self.card.uuid, "vendor": "nvidia", "productName": self.card.name, "pciBusID": "",
-                "memoryMiB": self.card.total() // MIB, "simulated": self.options.simulated,
-            },
-            "limits": {"cores": 50, "offlineCores": 0, "memoryMiB": self.limit // MIB},
-            "policy": "best-effort", "class": "none", "burstCeiling": 100, "whole": False,
-        }
-        with open(os.path.join(self.share, ".share.json"), "w", encoding="utf-8") as file:
-            json.dump(content, file)
-        os.rename(file.name, os.path.join(self.share, "share.json"))
-        return key
 
     def start_arbiter(self):
         log = open(os.path.join(self.dir, "arbiter.log"), "a", encoding="utf-8")
@@ -123,7 +104,14 @@ class Suite:
             command += ["--nvml-library", self.real["libnvidia-ml"]]
         self.arbiter = subprocess.Popen(command, stdout=log, stderr=log)
         log.close()
-        self.wait(lambda: os.path.exists(os.path.join(self.share, "arbiter.sock")), "the arbiter to serve")
+        for share in self.stage.shares:
+            self.wait(lambda share=share: os.path.exists(share.socket), "the arbiter to serve")
+
+    def kill_arbiter(self):
+        self.arbiter.kill()
+        self.arbiter.wait()
+        for share in self.stage.shares:
+            os.unlink(share.socket)
 
     def wait(self, condition, what, seconds=20):
         deadline = time.monotonic() + seconds
@@ -133,6 +121,11 @@ class Suite:
             if time.monotonic() > deadline:
                 raise Fault(f"waited {seconds} s for {what}")
             time.sleep(0.01)
+
+    def sleep_until(self, epoch, seconds):
+        """Sleeps until so many seconds after an epoch, and returns how many have passed then."""
+        time.sleep(max(seconds - (time.monotonic_ns() - epoch) / 1e9, 0))
+        return (time.monotonic_ns() - epoch) / 1e9
 
     # ---- steps ----
 
@@ -223,10 +216,8 @@ class Suite:
             for line in ("init", "context 0", f"take alloc {64 * MIB}"):
                 self.ask(program, line, 0)
             for _ in range(3):
-                self.arbiter.send_signal(signal.SIGKILL)
-                self.arbiter.wait()
+                self.kill_arbiter()
                 self.ask(program, f"take alloc {2 * self.limit}", 2)
-                os.unlink(os.path.join(self.share, "arbiter.sock"))
                 self.start_arbiter()
                 self.ask(program, f"take vmm {64 * MIB}", 0)
                 self.ask(program, "drop", 0)
@@ -253,14 +244,7 @@ class Suite:
         def times(said):
             return {m[0]: float(m[1]) / 1000 for m in re.findall(r"time (\S+) p50_ps=(\d+)", said)}
         ours = times(self.run(self.client("measure"), seconds=60))
-        bare_dir = os.path.join(self.dir, "bare")
-        os.makedirs(bare_dir, exist_ok=True)
-        for name, file in self.real.items():
-            link = os.path.join(bare_dir, f"{name}.so.1")
-            if not os.path.lexists(link):
-                os.symlink(file, link)
-        env = dict(os.environ, LD_LIBRARY_PATH=bare_dir)
-        bare = times(subprocess.run([self.client("measure")], env=env, capture_output=True, text=True, timeout=60, check=False).stdout)
+        bare = times(subprocess.run([self.client("measure")], env=self.stage.bare, capture_output=True, text=True, timeout=60, check=False).stdout)
         if not bare:
             raise Skip("the bare driver cannot be measured")
         return "ns added: " + ", ".join(f"{name} {ours[name] - bare[name]:.0f} on {bare[name]:.0f}" for name in ours if name in bare)
@@ -278,6 +262,10 @@ class Suite:
         self.step("PyTorch, caching allocator", lambda: self.torch({}))
         self.step("PyTorch, expandable segments", lambda: self.torch({"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"}))
         self.step("what it costs", self.costs)
+        self.stage.clear()
+        compute = Compute(self.stage, self.table)
+        for name, do in compute.steps():
+            self.step(name, lambda do=do: compute.take(do))
 
     def main(self):
         try:
@@ -285,9 +273,10 @@ class Suite:
         except nvml.Error as why:
             print(f"make test-hw: skipped: there is no NVIDIA GPU to test on ({why}); HWFLAGS=--simulated tests the suite itself")
             return 0
-        key = self.make_share()
+        self.stage = Stage(self)
+        share = self.stage.share(cores=50, policy="best-effort", memory=self.limit)
         self.start_arbiter()
-        self.box = box.Box(os.path.join(self.native, "runtime"), self.real, {key: self.share}, self.cards)
+        self.box = self.stage.serve(share)
         print(f"{self.card.name}, driver {self.card.driver}, limit {self.limit // MIB} MiB, the runtime is {self.box.how}", flush=True)
         self.everything()
         return self.report()
@@ -298,13 +287,14 @@ class Suite:
         for name, result, detail, seconds in self.rows:
             first = detail.splitlines()[0] if detail else ""
             print(f"{name:{width}}  {result:7}  {seconds:7.1f}  {first}")
+        self.table.print()
         failed = sum(row[1] == "FAILED" for row in self.rows)
         print(f"\n{sum(row[1] == 'ok' for row in self.rows)} ok, {failed} failed, {sum(row[1] == 'skipped' for row in self.rows)} skipped")
         return 1 if failed else 0
 
     def close(self):
-        if self.box:
-            self.box.close()
+        if self.stage:
+            self.stage.clear()
         if self.arbiter and self.arbiter.poll() is None:
             self.arbiter.kill()
             self.arbiter.wait()
