@@ -82,7 +82,7 @@ func (s *Scheduler) review(b *board, now Time) {
 	case h.lower && upper != nil:
 		s.shut(h, upper, now)
 	case !h.wants:
-		if upper != nil || s.candidate(b, true, now) != nil {
+		if upper != nil || !h.roomy() || s.candidate(b, true, now) != nil {
 			s.shut(h, nil, now)
 		}
 	case now >= b.end(h, now):
@@ -158,7 +158,7 @@ func (b *board) lent(now Time) bool {
 }
 
 // contended tells whether others than t wait for the card, or would if they had room.
-func (b *board) contended(t *tenant, now Time) bool {
+func (b *board) contended(t *tenant) bool {
 	for _, o := range b.tenants {
 		if o != t && o.counts() && !o.free {
 			return true
@@ -305,7 +305,7 @@ func (b *board) next(now Time) Time {
 // tell the tenants what has changed for them.
 func (s *Scheduler) tell(b *board, now Time) {
 	for _, t := range b.tenants {
-		grant := b.grant(t, now)
+		grant := b.grant(t)
 		if grant == t.told {
 			continue
 		}
@@ -322,12 +322,12 @@ func (s *Scheduler) tell(b *board, now Time) {
 	}
 }
 
-func (b *board) grant(t *tenant, now Time) Grant {
+func (b *board) grant(t *tenant) Grant {
 	switch {
 	case t.free:
 		return Grant{State: Free}
 	case t.open:
-		return Grant{State: Open, Contended: t.ceiling < 1 || b.contended(t, now)}
+		return Grant{State: Open, Contended: t.ceiling < 1 || b.contended(t)}
 	case t.Class == share.Online && !t.wants && !t.withheld && t.roomy() && b.holder != nil && b.holder.lower:
 		return Grant{State: Open, Tell: true}
 	}

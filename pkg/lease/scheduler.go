@@ -119,7 +119,7 @@ func (s *Scheduler) Wants(now Time, key share.Key, wants bool) {
 	if wants {
 		t.asked, t.woke = s.now, !t.open
 		t.gaps.woke(s.now, s.config)
-		if t.open && !b.contended(t, s.now) {
+		if t.open && t.ceiling == 1 && !b.contended(t) {
 			t.since, t.turn = s.now, s.now
 		}
 	} else {

@@ -36,6 +36,8 @@ type worker struct {
 	kernel, think func() time.Duration
 	// from and until the worker runs. until 0 is for ever.
 	from, until lease.Time
+	// sleeps until then: nothing is launched before.
+	sleeps lease.Time
 	// frozen processes neither launch nor answer from then on, 0 for never.
 	frozen lease.Time
 
@@ -52,6 +54,8 @@ type worker struct {
 	busy time.Duration
 	done int
 	wait []time.Duration // of each launch that had to
+	took []time.Duration // from when each launch was wanted until the kernel's end
+	made []lease.Time    // when those in flight were wanted
 	log  []span
 }
 
@@ -112,9 +116,12 @@ func (m *sim) add(w *worker) {
 	m.workers = append(m.workers, w)
 	m.after(max(w.from-m.now, 0), func() {
 		m.s.Put(m.now, w.spec)
-		w.ready, w.idle = m.now, m.now
+		w.ready, w.idle = max(m.now, w.sleeps), m.now
 		m.decide()
 		m.launch(w)
+		if w.sleeps > m.now && w.sleeps < lease.Never {
+			m.after(w.sleeps-m.now, func() { m.launch(w) })
+		}
 	})
 	if w.until > 0 {
 		m.after(w.until-m.now, func() {
@@ -192,6 +199,11 @@ func (m *sim) launch(w *worker) {
 			w.wait = append(w.wait, m.now-w.waiting)
 			w.waiting = -1
 		}
+		wanted := m.now
+		if w.think() > 0 {
+			wanted = w.ready
+		}
+		w.made = append(w.made, wanted)
 		w.queue = append(w.queue, k)
 		w.queued += k
 		if w.think() > 0 {
@@ -258,6 +270,8 @@ func (m *sim) step() {
 			w.queued -= w.queue[0]
 			w.queue = w.queue[1:]
 			w.done++
+			w.took = append(w.took, m.now-w.made[0])
+			w.made = w.made[1:]
 			if len(w.queue) == 0 {
 				m.rest(w)
 			}
@@ -286,6 +300,28 @@ func (m *sim) rest(w *worker) {
 			m.launch(w)
 		})
 	}
+}
+
+// most that a worker got beyond its part in any window, which begins and ends when it has
+// the card.
+func (w *worker) most(part float64) time.Duration {
+	most, least, sum := 0.0, 0.0, 0.0
+	for _, s := range w.log {
+		// The greatest excess of a window that ends with this span.
+		least = min(least, sum-part*float64(s.from))
+		sum += float64(s.to - s.from)
+		most = max(most, sum-part*float64(s.to)-least)
+	}
+	return time.Duration(most)
+}
+
+// idle is how long nothing ran on the card of a worker in the last d, in percent.
+func (m *sim) idle(d time.Duration) float64 {
+	idle := 100.0
+	for _, part := range m.shares(d) {
+		idle -= part
+	}
+	return idle
 }
 
 // shares that each worker got of its card, in percent, over the last d.
