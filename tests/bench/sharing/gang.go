@@ -10,14 +10,14 @@ import (
 	"github.com/tranche-dra/tranche/tests/bench"
 )
 
-// gangs measures one claim on two cards whose work goes in step on both, beside a
-// tenant on each card.
+// gangs measures one claim on two cards whose work goes in step on both, one step
+// ahead, beside a tenant on each card.
 func gangs() scenario {
 	return scenario{"two cards in step, 50 beside a share of 50 on each", true, func(ctx context.Context, w *world, c contender) ([]bench.Row, error) {
 		half := func(work ...string) tenant { return tenant{share.GuaranteedBurst, share.NoClass, 50, work} }
 		brief := oneMillisecond().work
 		rec, err := w.play(ctx, c, w.length, []on{
-			{half(append([]string{"ahead=1", "batch=4"}, brief...)...), []int{0, 1}}, {half(brief...), []int{0}}, {half(brief...), []int{1}},
+			{half(append([]string{"ahead=2", "batch=1"}, brief...)...), []int{0, 1}}, {half(brief...), []int{0}}, {half(brief...), []int{1}},
 		})
 		if err != nil {
 			return nil, err
