@@ -48,9 +48,9 @@ const (
 	leaveTheShell = "Leave the shell, and the cluster goes with it."
 	// tryYourself is for a cluster that is about to go.
 	tryYourself = "Try it yourself: make demo KEEP=1 leaves you a shell in such a cluster; demo/examples has more to apply."
-	// limits is what must not be read into the story.
-	limits = `What was shown is placing, and memory that cannot be exceeded. Compute is placed and told, but nothing
-stops a process from using more of it yet: README.md, "What is enforced, and what is not".`
+	// notShown is what the story leaves out.
+	notShown = `What was shown is placing, and memory that cannot be exceeded. Pods that compute get the card in turns, as the
+policy and class of their shares say: README.md, "Classes and policies".`
 	// contextsCost explains why nobody gets all of it.
 	contextsCost = `The rest is what CUDA itself takes for a context, which counts as it does on a card of one's own, and less than
 another block of 64 MiB.`
@@ -100,7 +100,7 @@ func (d *demo) run(ctx context.Context) error {
 
 // end says what the story does not show, and what to do next.
 func (d *demo) end() {
-	d.say.line("\n%s\n", limits)
+	d.say.line("\n%s\n", notShown)
 	if !d.keep {
 		d.say.line(tryYourself)
 		return
@@ -123,7 +123,7 @@ func (d *demo) install(ctx context.Context) error {
 	if err := d.await(ctx, "the arbiter to be ready on every node", d.ready(arbiterName)); err != nil {
 		return err
 	}
-	d.say.done("the driver is ready, and so is the arbiter, which keeps processes to their memory")
+	d.say.done("the driver is ready, and so is the arbiter, which keeps processes to their shares")
 	if err := d.await(ctx, "the cards to be published", d.cardsPublished); err != nil {
 		return err
 	}
