@@ -40,8 +40,10 @@ type openCard struct {
 }
 
 var (
+	_ arbiter.Keeper       = (*nvml.Source)(nil)
 	_ arbiter.Usage        = (*simulatedCards)(nil)
 	_ arbiter.ContextSizes = (*simulatedCards)(nil)
+	_ arbiter.Keeper       = (*simulatedCards)(nil)
 )
 
 func newSimulatedCards(dir string) *simulatedCards {
@@ -56,7 +58,7 @@ func (s *simulatedCards) Processes(_ context.Context, id card.UUID) ([]card.Proc
 	if err != nil {
 		return nil, err
 	}
-	truth, err := truthOf(c)
+	truth, err := reading(c, c.Truth)
 	if err != nil {
 		delete(s.open, id)
 		return nil, errors.Join(err, c.Close())
@@ -70,16 +72,28 @@ func (s *simulatedCards) Processes(_ context.Context, id card.UUID) ([]card.Proc
 	return processes, nil
 }
 
-// truthOf reads a card. Whoever has it can make its file shorter, which makes
+// Kept implements arbiter.Keeper.
+func (s *simulatedCards) Kept(_ context.Context, id card.UUID) (bytes uint64, exact bool, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	c, err := s.card(id)
+	if err != nil {
+		return 0, false, err
+	}
+	bytes, err = reading(c, c.Kept)
+	return bytes, true, err
+}
+
+// reading reads a card. Whoever has it can make its file shorter, which makes
 // reading the mapping fail; that is an error here, and not the end of the process.
-func truthOf(c *simcard.Card) (truth simcard.Truth, err error) {
+func reading[T any](c *simcard.Card, read func() (T, error)) (what T, err error) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer func() {
 		if fault := recover(); fault != nil {
 			err = fmt.Errorf("read simulated card %s: %v", c.Path(), fault)
 		}
 	}()
-	return c.Truth()
+	return read()
 }
 
 // ContextBytes implements arbiter.ContextSizes.

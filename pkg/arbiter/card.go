@@ -28,6 +28,8 @@ type hostedCard struct {
 	// shares by key, and attachments by PID, guarded by mu.
 	shares map[share.Key]*served
 	byPID  map[int][]*attachment
+	// keeps counts how often a share was charged with something that is kept.
+	keeps uint64
 	// dead are to be reaped, by somebody who does so while reaping is set.
 	dead    []dead
 	reaping bool

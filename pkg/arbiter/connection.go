@@ -129,10 +129,10 @@ func (c *connection) leave() {
 // That it has a connection is a reason to keep it, unless somebody else has the
 // process's.
 func (s *served) abandon(a *attachment, connected bool) {
-	s.card.raiseOthers(s.ctx, map[int]bool{a.pid: true}, reapLimit)
+	kept := s.card.raiseOthers(s.ctx, map[int]bool{a.pid: true}, reapLimit)
 	s.card.mu.Lock()
 	defer s.card.mu.Unlock()
-	if (a.conn == nil || connected) && s.free(a) {
+	if (a.conn == nil || connected) && s.freeKeeping(a, kept) {
 		klog.FromContext(s.ctx).V(4).Info("A process executes another program", "share", s.key, "pid", a.pid, "slot", a.slot)
 	}
 }
@@ -290,9 +290,10 @@ func (c *connection) answer(message []byte) bool {
 	switch request.Op {
 	case wire.OpMeasureAll:
 		s.card.raiseOthers(s.ctx, map[int]bool{a.pid: true}, measureLimit)
-		fallthrough
+		reply.Used, reply.Implicit, reply.Status = s.measure(c, a, request.Settle, true)
+		s.card.lookAtKept(s.ctx)
 	case wire.OpMeasure:
-		reply.Used, reply.Implicit, reply.Status = s.measure(c, a, request.Settle)
+		reply.Used, reply.Implicit, reply.Status = s.measure(c, a, request.Settle, false)
 	}
 	return c.send(wire.Encode(reply))
 }

@@ -50,6 +50,7 @@ func TestMain(m *testing.M) {
 type usage struct {
 	mu    sync.Mutex
 	held  map[card.UUID]map[int]uint64
+	kept  uint64 // of the first card
 	err   error
 	reads int
 	// before is called before every reading, without the lock.
@@ -71,6 +72,23 @@ func (u *usage) Processes(_ context.Context, id card.UUID) ([]card.ProcessMemory
 		processes = append(processes, card.ProcessMemory{PID: pid, Bytes: bytes})
 	}
 	return processes, u.err
+}
+
+// Kept implements arbiter.Keeper.
+func (u *usage) Kept(_ context.Context, id card.UUID) (bytes uint64, exact bool, err error) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if id != fixture.Card(0).UUID {
+		return 0, true, u.err
+	}
+	return u.kept, true, u.err
+}
+
+// keep says what the first card holds for no process.
+func (u *usage) keep(bytes uint64) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.kept = bytes
 }
 
 // set says what a process holds of the first card.

@@ -72,6 +72,9 @@ func obey(c *wireclient.Client, verb string, words []string) (*wireclient.Client
 	case "measure":
 		reply, err := c.Measure(amount)
 		return c, fmt.Sprint(reply.Status, reply.Used, reply.Implicit, err)
+	case "export":
+		c.Slot().Exported.Add(amount)
+		return c, "exported"
 	case "reserve":
 		c.Slot().Reserve.Add(amount)
 		return c, "reserved"

@@ -18,7 +18,7 @@ func label(l *wire.Ledger) {
 func (s *served) mend() {
 	label(s.ledger.words)
 	for i, taken := range s.attached {
-		if taken == nil {
+		if taken == nil && !s.kept.has(i) {
 			s.ledger.words.Slot[i].Clear()
 		}
 	}

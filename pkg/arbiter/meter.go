@@ -6,9 +6,13 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
+	"k8s.io/klog/v2"
+
 	"github.com/tranche-dra/tranche/pkg/card"
+	"github.com/tranche-dra/tranche/pkg/wire"
 )
 
 // Usage tells what processes hold of a card, by their numbers in this PID
@@ -27,6 +31,10 @@ type meter struct {
 	ctx   context.Context // of the arbiter: readings outlive those who asked
 	wait  *sync.WaitGroup
 
+	// wanted is set while it is of interest what the card holds for nobody, which
+	// takes longer.
+	wanted atomic.Bool
+
 	mu      sync.Mutex
 	next    *reading // asked for and not begun
 	working bool
@@ -37,7 +45,11 @@ type reading struct {
 	done chan struct{}
 	// used in bytes, by PID.
 	used map[int]uint64
-	err  error
+	// kept in bytes is what the card held for nobody, at most, a moment before;
+	// NoLimit where that was not wanted or is not known. exact: whatever processes did.
+	kept  uint64
+	exact bool
+	err   error
 }
 
 // restFactor keeps a flood of requests from occupying a processor: after a
@@ -49,7 +61,7 @@ const (
 )
 
 // read gives a reading that begins after the call.
-func (m *meter) read(ctx context.Context) (map[int]uint64, error) {
+func (m *meter) read(ctx context.Context) (*reading, error) {
 	m.mu.Lock()
 	if m.next == nil {
 		m.next = &reading{done: make(chan struct{})}
@@ -62,7 +74,7 @@ func (m *meter) read(ctx context.Context) (map[int]uint64, error) {
 	m.mu.Unlock()
 	select {
 	case <-r.done:
-		return r.used, r.err
+		return r, r.err
 	case <-ctx.Done():
 		return nil, fmt.Errorf("read what processes hold of card %s: %w", m.id, context.Cause(ctx))
 	}
@@ -80,10 +92,26 @@ func (m *meter) work() {
 			return
 		}
 		began := time.Now()
+		r.kept, r.exact = m.kept()
 		r.used, r.err = m.once()
 		close(r.done)
 		pause(m.ctx, min(restFactor*time.Since(began), maxRest))
 	}
+}
+
+// kept comes before the reading of processes: what passes to one of them in between
+// is then seen twice, and not missed.
+func (m *meter) kept() (bytes uint64, exact bool) {
+	keeper, ok := m.usage.(Keeper)
+	if !ok || !m.wanted.Load() {
+		return wire.NoLimit, false
+	}
+	bytes, exact, err := keeper.Kept(m.ctx, m.id)
+	if err != nil {
+		klog.FromContext(m.ctx).V(2).Info("Cannot tell what a card holds for nobody", "card", m.id, "reason", err.Error())
+		return wire.NoLimit, false
+	}
+	return bytes, exact
 }
 
 func (m *meter) once() (map[int]uint64, error) {

@@ -52,11 +52,11 @@ func (c *hostedCard) reapAll() {
 		for _, d := range batch {
 			pids[d.pid] = true
 		}
-		c.raiseOthers(c.meter.ctx, pids, reapLimit)
+		kept := c.raiseOthers(c.meter.ctx, pids, reapLimit)
 		for _, d := range batch {
 			s := d.share
 			c.mu.Lock()
-			freed := s.free(d.attachment)
+			freed := s.freeKeeping(d.attachment, kept)
 			c.mu.Unlock()
 			if freed {
 				s.arbiter.recorder.Reaped(time.Since(d.noticed))

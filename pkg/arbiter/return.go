@@ -24,13 +24,17 @@ const returnLimit = 2 * time.Second
 // missing. The caller has card.mu.
 func (s *served) remember() {
 	for _, n := range s.roster.all() {
+		if n.pid == 0 {
+			s.kept = kept{slot: n.slot, nonce: n.nonce, bytes: n.kept}
+			continue
+		}
 		p, err := findProcess(n.pid)
 		if err == nil && (!n.same(p) || n.look(s.roster.ledger()) == replaced) {
 			_ = p.pidfd.Close()
 			err = errPeerGone
 		}
 		if err != nil {
-			s.roster.leave(n.slot)
+			s.departed = append(s.departed, n.slot)
 			continue
 		}
 		a := &attachment{share: s, slot: n.slot, nonce: n.nonce, process: p, missing: true, measured: true}
@@ -40,8 +44,13 @@ func (s *served) remember() {
 		s.follow(a)
 	}
 	s.countSlots()
-	if s.missing == 0 {
+	if s.missing == 0 && len(s.departed) == 0 {
 		close(s.settled)
+		return
+	}
+	if s.missing == 0 {
+		s.keepUnknown()
+		s.work.Go(s.settleKept)
 		return
 	}
 	err := s.recover()
@@ -136,7 +145,7 @@ func (s *served) awaitReturn() {
 	}
 	ctx, cancel := context.WithTimeout(s.ctx, measureLimit)
 	defer cancel()
-	used, err := s.card.meter.read(ctx)
+	r, err := s.card.meter.read(ctx)
 	if err != nil {
 		klog.FromContext(s.ctx).Error(err, "Cannot measure processes that did not come back: nothing more is allocated until they have", "share", s.key)
 	}
@@ -158,7 +167,7 @@ func (s *served) awaitReturn() {
 		case err != nil:
 			a.setImplicit(limitOf(s.document))
 		default:
-			a.setImplicit(used[a.pid])
+			a.setImplicit(r.used[a.pid])
 		}
 	}
 	select {
@@ -182,6 +191,7 @@ func (s *served) moveAll() error {
 		a.foreign = true
 		w := a.words()
 		w.Clear()
+		w.Exported.Store(wire.NoLimit)
 		w.HostPID.Store(int32(a.pid)) //nolint:gosec // PIDs are below 2^22
 		w.Attached.Store(a.nonce)
 	}
@@ -189,18 +199,24 @@ func (s *served) moveAll() error {
 }
 
 // adopt takes the ledger of an earlier arbiter over, whose descriptor it owns
-// then. Slots without a living process are cleared. The caller has card.mu.
+// then. Slots without a living process are cleared, but for what is kept. The caller
+// has card.mu.
 func (s *served) adopt(fd int) error {
 	ledger, err := adoptLedger(fd, s.roster.ledger())
 	if err != nil {
 		return err
 	}
 	s.ledger = ledger
+	for _, slot := range s.departed {
+		s.vacate(slot, wire.NoLimit)
+	}
+	s.departed = nil
 	for slot := range ledger.words.Slot {
-		if slot >= len(s.attached) || s.attached[slot] == nil {
+		if (slot >= len(s.attached) || s.attached[slot] == nil) && !s.kept.has(slot) {
 			ledger.words.Slot[slot].Clear()
 		}
 	}
+	s.writeKept()
 	s.countSlots()
 	return nil
 }

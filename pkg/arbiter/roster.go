@@ -44,7 +44,9 @@ type rosterEntry struct {
 	started     atomic.Uint64
 	code, stack atomic.Uint64
 	nonce       atomic.Uint64 // stored last, zeroed first; zero: the slot is free
-	_           [3]uint64
+	// kept in bytes, where the slot has no process.
+	kept atomic.Uint64
+	_    [2]uint64
 }
 
 const rosterSize = int(unsafe.Sizeof(rosterWords{}))
@@ -118,6 +120,7 @@ func (r *roster) setLedger(id fileID) {
 func (r *roster) enter(slot uint32, p process, nonce uint64) {
 	e := &r.words.entry[slot]
 	e.nonce.Store(0)
+	e.kept.Store(0)
 	e.pid.Store(int64(p.pid))
 	e.started.Store(p.started)
 	e.code.Store(p.image.code)
@@ -125,20 +128,32 @@ func (r *roster) enter(slot uint32, p process, nonce uint64) {
 	e.nonce.Store(nonce)
 }
 
+// keep notes that the slot has what is kept of processes that have ended. Who had it
+// is noted until then.
+func (r *roster) keep(slot uint32, nonce, bytes uint64) {
+	e := &r.words.entry[slot]
+	e.kept.Store(bytes)
+	e.pid.Store(0)
+	e.nonce.Store(nonce)
+}
+
 // leave notes that the slot is free.
 func (r *roster) leave(slot uint32) {
 	e := &r.words.entry[slot]
 	e.nonce.Store(0)
+	e.kept.Store(0)
 	e.pid.Store(0)
 	e.started.Store(0)
 	e.code.Store(0)
 	e.stack.Store(0)
 }
 
-// noted is one attachment that the roster knows. Its process has no pidfd.
+// noted is one attachment that the roster knows. Its process has no pidfd; one
+// without a number is no process, but what is kept.
 type noted struct {
 	slot  uint32
 	nonce uint64
+	kept  uint64
 	process
 }
 
@@ -147,7 +162,7 @@ func (r *roster) all() []noted {
 	for i := range r.words.entry {
 		e := &r.words.entry[i]
 		if nonce := e.nonce.Load(); nonce != 0 {
-			all = append(all, noted{uint32(i), nonce, process{
+			all = append(all, noted{uint32(i), nonce, e.kept.Load(), process{
 				pid: int(e.pid.Load()), started: e.started.Load(), image: image{e.code.Load(), e.stack.Load()},
 			}})
 		}

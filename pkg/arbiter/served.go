@@ -8,7 +8,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"os"
-	"slices"
 	"sync"
 
 	"k8s.io/klog/v2"
@@ -44,8 +43,11 @@ type served struct {
 	ledger   *page[wire.Ledger] // nil until a process needs it
 	roster   *roster
 	// attached by slot, as long as the last one that is taken.
-	attached    []*attachment
-	missing     int
+	attached []*attachment
+	missing  int
+	// departed are slots of processes that ended while no arbiter ran.
+	departed    []uint32
+	kept        kept
 	connections map[*connection]struct{}
 	contexts    observed
 	counts      counts
@@ -157,6 +159,8 @@ func (s *served) haveLedger() error {
 	}
 	s.ledger = ledger
 	s.roster.setLedger(ledger.id)
+	s.keepUnknown()
+	s.writeKept()
 	s.countSlots()
 	return nil
 }
@@ -164,14 +168,11 @@ func (s *served) haveLedger() error {
 // attach gives a process the lowest free slot, or tells that there is none. The
 // caller has card.mu.
 func (s *served) attach(p process, nsPID int32) (*attachment, bool) {
-	slot := slices.Index(s.attached, nil)
-	if slot < 0 {
-		slot = len(s.attached)
-	}
+	slot := s.freeSlot()
 	if slot >= wire.MaxSlots {
 		return nil, false
 	}
-	a := &attachment{share: s, slot: uint32(slot), nonce: newNonce(), process: p}
+	a := &attachment{share: s, slot: slot, nonce: newNonce(), process: p}
 	s.seat(a, nsPID)
 	return a, true
 }
@@ -213,18 +214,23 @@ func (s *served) follow(a *attachment) {
 	})
 }
 
-// free clears the slot for the next one; false where that was done already. The
-// caller has card.mu.
-func (s *served) free(a *attachment) bool {
+// free gives the slot up of a process that is no more; false where that was done
+// already. The caller has card.mu.
+func (s *served) free(a *attachment) bool { return s.freeKeeping(a, wire.NoLimit) }
+
+// freeKeeping is free where it is known how much the card holds for nobody, at
+// most, since the process has ended.
+func (s *served) freeKeeping(a *attachment, most uint64) bool {
 	if a.removed || s.ended {
 		return false
 	}
 	a.removed = true
 	s.put(a.slot, nil)
 	s.card.remove(a)
-	s.roster.leave(a.slot)
 	if s.ledger != nil {
-		a.words().Clear()
+		s.vacate(a.slot, most)
+	} else {
+		s.departed = append(s.departed, a.slot) // what it has left is in a ledger that is not here yet
 	}
 	s.countSlots()
 	if a.conn != nil {
@@ -247,7 +253,7 @@ func (s *served) free(a *attachment) bool {
 // the number too, for those who still have the grant of an earlier arbiter. The
 // caller has card.mu.
 func (s *served) countSlots() {
-	used := uint32(len(s.attached)) //nolint:gosec // at most MaxSlots
+	used := s.slots()
 	if s.ledger != nil {
 		s.ledger.words.SlotsUsed.Store(used)
 	}

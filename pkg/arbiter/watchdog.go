@@ -120,20 +120,22 @@ func (a *Arbiter) watchCard(ctx context.Context, c *hostedCard) {
 		w.backoff = 0
 	}
 	c.correct(before, reading)
-	strangers := c.strangers(ctx, a.sharesMount, reading)
-	c.note(reading, strangers, true)
-	found := c.findings(reading, strangers, a.config.Watchdog.Tolerance)
+	strangers := c.strangers(ctx, a.sharesMount, reading.used)
+	c.note(reading.used, strangers, true)
+	found := c.findings(reading.used, strangers, a.config.Watchdog.Tolerance)
 	a.judge(ctx, c, append(found, a.computeFindings(ctx, c, strangers)...))
 }
 
 // correct charges processes with what the card holds for them besides what they
 // asked for. It takes what was too much away only when it was so twice in a row,
-// and after all others were charged with what they may have taken over.
-func (c *hostedCard) correct(before map[int]seen, reading map[int]uint64) {
+// and after all others were charged with what they may have taken over. What is kept
+// falls to what the card holds for nobody.
+func (c *hostedCard) correct(before outlook, r *reading) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	reading := r.used
 	final := true
-	for pid, was := range before {
+	for pid, was := range before.seen {
 		if len(c.of(pid)) == 0 {
 			continue
 		}
@@ -147,7 +149,10 @@ func (c *hostedCard) correct(before map[int]seen, reading map[int]uint64) {
 			c.of(pid)[0].above = 0
 		}
 	}
-	for pid, was := range before {
+	if final {
+		c.lowerKept(before, r)
+	}
+	for pid, was := range before.seen {
 		attachments := c.of(pid)
 		if !final || len(attachments) == 0 || !quiet(was.states, c.states(pid)) {
 			continue

@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * handover released|freed-twice
+ * handover released|freed-twice|kept|kept-released|kept-imported
  *
  * Memory whose charge passes from one to another, or is given up twice. released: the
  * maker lives, and looks again after another process has imported what it released.
- * freed-twice: two threads free the same memory.
+ * freed-twice: two threads free the same memory. kept: makers end, and only descriptors of
+ * what they made are left; released before they ended, or imported by others who ended
+ * too.
  */
 #include <pthread.h>
 #include <sys/socket.h>
@@ -109,6 +111,99 @@ static void released(void)
 	HOLDS(waitpid(pid, &status, 0) == pid && status == 0);
 }
 
+/* Runs part in a child that ends, with a descriptor to take along (-1: none), and receives
+ * one where the child succeeds. */
+static int in_child(CUresult (*part)(int *fd), int fd)
+{
+	int pair[2], status;
+	pid_t pid;
+
+	HOLDS(!socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair));
+	pid = fork();
+	HOLDS(pid >= 0);
+	if (pid == 0) {
+		CUresult result;
+
+		close(pair[0]);
+		use_device(0);
+		result = part(&fd);
+		if (result == CUDA_SUCCESS)
+			send_fd(pair[1], fd);
+		_exit((int)result);
+	}
+	close(pair[1]);
+	HOLDS(waitpid(pid, &status, 0) == pid && WIFEXITED(status));
+	HOLDS(WEXITSTATUS(status) == CUDA_SUCCESS || WEXITSTATUS(status) == CUDA_ERROR_OUT_OF_MEMORY);
+	fd = WEXITSTATUS(status) == CUDA_SUCCESS ? receive_fd(pair[0]) : -1;
+	close(pair[0]);
+	return fd;
+}
+
+static CUresult create_exported(CUmemGenericAllocationHandle *handle, int *fd)
+{
+	CUmemAllocationProp properties = vmm_properties();
+	CUresult result = cuMemCreate(handle, EXPORTED, &properties, 0);
+
+	if (result == CUDA_SUCCESS)
+		TRY(cuMemExportToShareableHandle(fd, *handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0));
+	return result;
+}
+
+static CUresult leave_made(int *fd)
+{
+	CUmemGenericAllocationHandle handle;
+
+	return create_exported(&handle, fd);
+}
+
+static CUresult leave_released(int *fd)
+{
+	CUmemGenericAllocationHandle handle;
+	CUresult result = create_exported(&handle, fd);
+
+	if (result == CUDA_SUCCESS)
+		TRY(cuMemRelease(handle));
+	return result;
+}
+
+static CUresult leave_imported(int *fd)
+{
+	CUmemGenericAllocationHandle handle;
+
+	return import(&handle, *fd);
+}
+
+/* What makers that have ended made, as often as there seems to be room. */
+static void kept(CUresult (*part)(int *fd), bool imports)
+{
+	int fds[6], count = 0;
+
+	for (size_t i = 0; i < COUNT(fds); i++) {
+		int fd = in_child(part, -1);
+
+		if (fd < 0)
+			continue;
+		if (imports) {
+			int again = in_child(leave_imported, fd);
+
+			HOLDS(again >= 0);
+			close(fd);
+			fd = again;
+		}
+		fds[count++] = fd;
+	}
+	say("kept count=%d", count);
+	barrier("kept");
+	while (count != 0)
+		close(fds[--count]);
+	barrier("closed");
+	/* The room is there again. */
+	count = in_child(part, -1);
+	HOLDS(count >= 0);
+	close(count);
+	barrier("anew");
+}
+
 static CUcontext context;
 static CUdeviceptr shared;
 static pthread_barrier_t both;
@@ -150,7 +245,13 @@ int main(int argc, char **argv)
 		released();
 	else if (argc == 2 && !strcmp(argv[1], "freed-twice"))
 		freed_twice();
+	else if (argc == 2 && !strcmp(argv[1], "kept"))
+		kept(leave_made, false);
+	else if (argc == 2 && !strcmp(argv[1], "kept-released"))
+		kept(leave_released, false);
+	else if (argc == 2 && !strcmp(argv[1], "kept-imported"))
+		kept(leave_made, true);
 	else
-		fail("usage: handover released|freed-twice");
+		fail("usage: handover released|freed-twice|kept|kept-released|kept-imported");
 	return 0;
 }

@@ -5,7 +5,12 @@
 package runtime_test
 
 import (
+	"fmt"
 	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tranche-dra/tranche/tests/rig"
 )
 
 func TestMemoryHandedOverStaysChargedToOneOfTheTwo(t *testing.T) {
@@ -24,4 +29,60 @@ func TestMemoryFreedByTwoThreadsAtOnceIsGivenBackOnce(t *testing.T) {
 	fill(t, p, client)
 	p.gone(t)
 	p.neverAbove(t)
+}
+
+// Memory that only descriptors keep, after its makers have ended, is the share's.
+func TestMemoryThatOnlyDescriptorsKeepStaysCharged(t *testing.T) {
+	t.Parallel()
+	for _, how := range []string{"kept", "kept-released", "kept-imported"} {
+		t.Run(how, func(t *testing.T) {
+			t.Parallel()
+			p := newPlace(t, 512)
+			client := start(t, p.box, nil, "handover", how)
+			line, err := client.Expect("kept")
+			require.NoError(t, err)
+			require.EqualValues(t, 1, amount(t, line, "count"), "six makers of 300 MiB in a share of 512 MiB")
+			quiet(t, client)
+			require.EqualValues(t, 300*rig.MiB, p.keptBy(t))
+			require.NoError(t, client.Say("close"))
+			quiet(t, client)
+			require.Zero(t, p.keptBy(t))
+			require.NoError(t, client.Say("make anew"))
+			quiet(t, client)
+			require.NoError(t, client.Say("end"))
+			_, err = client.End()
+			require.NoError(t, err)
+			p.gone(t)
+			p.neverAbove(t)
+		})
+	}
+}
+
+func quiet(t *testing.T, client *rig.Program) {
+	t.Helper()
+	_, err := client.Expect("quiet")
+	require.NoError(t, err)
+}
+
+// keptBy waits until the ledger says what the card holds for the share that has it
+// alone, by living processes and by descriptors, and returns the latter.
+func (p place) keptBy(t *testing.T) (kept uint64) {
+	t.Helper()
+	book, err := rig.OpenLedger(t.Context(), p.share)
+	require.NoError(t, err)
+	defer book.Close() //nolint:errcheck // nothing is lost
+	require.NoError(t, rig.Until("the ledger to say what the card holds", func() (bool, error) {
+		truth, err := p.card.Truth()
+		if err != nil {
+			return false, err
+		}
+		if kept, err = p.card.Kept(); err != nil {
+			return false, err
+		}
+		if charge := book.Charge(); charge != truth.Live()+kept {
+			return false, fmt.Errorf("processes hold %d bytes and descriptors %d, charged are %d: %s", truth.Live(), kept, charge, book)
+		}
+		return true, nil
+	}))
+	return kept
 }

@@ -204,8 +204,17 @@ func (c *Client) Give(bytes uint64) {
 
 // Measure asks for a measurement and waits for it.
 func (c *Client) Measure(settle uint64) (wire.Reply, error) {
+	return c.request(wire.OpMeasure, settle)
+}
+
+// MeasureAll asks for a measurement of all processes, and waits for it.
+func (c *Client) MeasureAll(settle uint64) (wire.Reply, error) {
+	return c.request(wire.OpMeasureAll, settle)
+}
+
+func (c *Client) request(op wire.Op, settle uint64) (wire.Reply, error) {
 	c.id++
-	request := wire.Request{Magic: wire.MessageMagic, Op: wire.OpMeasure, ID: c.id, Settle: settle}
+	request := wire.Request{Magic: wire.MessageMagic, Op: op, ID: c.id, Settle: settle}
 	if _, err := c.Conn.Write(wire.Encode(request)); err != nil {
 		return wire.Reply{}, fmt.Errorf("ask for a measurement: %w", err)
 	}

@@ -9,6 +9,7 @@ import (
 	"slices"
 
 	gonvml "github.com/NVIDIA/go-nvml/pkg/nvml"
+	"k8s.io/klog/v2"
 
 	"github.com/tranche-dra/tranche/pkg/card"
 )
@@ -42,6 +43,59 @@ func (s *Source) Processes(ctx context.Context, id card.UUID) ([]card.ProcessMem
 		return nil, fmt.Errorf("read processes of card %s: %w", id, err)
 	}
 	return processes, nil
+}
+
+// Kept tells at most how much a card holds for no process, in bytes, besides what
+// the driver says that it has in reserve for itself: what is used of the card less
+// what processes hold. A driver holds some more on its own account, so it is
+// hardly ever 0; and it is too little where a process that took memory in the
+// meantime had less than before and after.
+func (s *Source) Kept(ctx context.Context, id card.UUID) (bytes uint64, exact bool, err error) {
+	if err := ctx.Err(); err != nil {
+		return 0, false, fmt.Errorf("read memory of card %s: %w", id, err)
+	}
+	generation, err := s.call(func(lib gonvml.Interface) (err error) {
+		bytes, err = keptOf(ctx, lib, id)
+		return err
+	})
+	if err != nil {
+		s.end(generation)
+		return 0, false, fmt.Errorf("read memory of card %s: %w", id, err)
+	}
+	return bytes, false, nil
+}
+
+func keptOf(ctx context.Context, lib gonvml.Interface, id card.UUID) (uint64, error) {
+	before, err := processesOf(lib, id)
+	if err != nil {
+		return 0, err
+	}
+	device, ret := lib.DeviceGetHandleByUUID(string(id))
+	if ret != gonvml.SUCCESS {
+		return 0, fmt.Errorf("find card: %w: %w", ErrUnavailable, ret)
+	}
+	q := &query{lib: lib, logger: klog.FromContext(ctx).WithValues("card", id)}
+	v2, ok := ask(q, "nvmlDeviceGetMemoryInfo_v2", device.GetMemoryInfo_v2)
+	used := v2.Used
+	if !ok {
+		v1, ret := device.GetMemoryInfo()
+		if ret != gonvml.SUCCESS {
+			return 0, fmt.Errorf("read memory: %w: %w", ErrUnavailable, ret)
+		}
+		used = v1.Used
+	}
+	after, err := processesOf(lib, id)
+	if err != nil {
+		return 0, err
+	}
+	held := make(map[int]uint64, len(before))
+	for _, p := range before {
+		held[p.PID] = p.Bytes
+	}
+	for _, p := range after {
+		used -= min(used, p.Bytes, held[p.PID])
+	}
+	return used, nil
 }
 
 // processesOf lists those that compute and those that draw; who does both is in

@@ -93,6 +93,48 @@ func TestACardThatDoesNotTell(t *testing.T) {
 	}
 }
 
+func TestWhatIsHeldForNoProcess(t *testing.T) {
+	t.Parallel()
+	const gib = 1 << 30
+	for name, tc := range map[string]struct {
+		before, after []gonvml.ProcessInfo
+		used          uint64
+		old           bool
+		want          uint64
+	}{
+		"all is held by processes":                 {[]gonvml.ProcessInfo{{Pid: 1, UsedGpuMemory: gib}}, []gonvml.ProcessInfo{{Pid: 1, UsedGpuMemory: gib}}, gib, false, 0},
+		"some is not":                              {[]gonvml.ProcessInfo{{Pid: 1, UsedGpuMemory: gib}}, []gonvml.ProcessInfo{{Pid: 1, UsedGpuMemory: gib}}, 3 * gib, false, 2 * gib},
+		"the driver does not say what it reserves": {nil, nil, gib, true, gib},
+		"a process takes more in the meantime":     {[]gonvml.ProcessInfo{{Pid: 1, UsedGpuMemory: gib}}, []gonvml.ProcessInfo{{Pid: 1, UsedGpuMemory: 2 * gib}}, 2 * gib, false, gib},
+		"a process ends in the meantime":           {[]gonvml.ProcessInfo{{Pid: 1, UsedGpuMemory: gib}}, nil, 2 * gib, false, 2 * gib},
+		"a process comes in the meantime":          {nil, []gonvml.ProcessInfo{{Pid: 1, UsedGpuMemory: gib}}, 2 * gib, false, 2 * gib},
+		"processes hold more than is used":         {[]gonvml.ProcessInfo{{Pid: 1, UsedGpuMemory: gib}}, []gonvml.ProcessInfo{{Pid: 1, UsedGpuMemory: gib}}, 0, false, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			m := asked(t, answers{})
+			lists := [][]gonvml.ProcessInfo{tc.before, tc.after}
+			m.device(0).GetComputeRunningProcessesFunc = func() ([]gonvml.ProcessInfo, gonvml.Return) {
+				next := lists[0]
+				lists = lists[1:]
+				return next, gonvml.SUCCESS
+			}
+			m.device(0).GetMemoryInfo_v2Func = func() (gonvml.Memory_v2, gonvml.Return) {
+				return gonvml.Memory_v2{Used: tc.used, Reserved: gib}, gonvml.SUCCESS
+			}
+			m.device(0).GetMemoryInfoFunc = func() (gonvml.Memory, gonvml.Return) { return gonvml.Memory{Used: tc.used}, gonvml.SUCCESS }
+			m.missing["nvmlDeviceGetMemoryInfo_v2"] = tc.old
+			got, exact, err := m.source(nvml.Options{}).Kept(t.Context(), firstUUID)
+			require.NoError(t, err)
+			require.False(t, exact)
+			require.Equal(t, tc.want, got)
+		})
+	}
+	lost := asked(t, answers{computingRet: gonvml.ERROR_GPU_IS_LOST})
+	_, _, err := lost.source(nvml.Options{}).Kept(t.Context(), firstUUID)
+	require.ErrorIs(t, err, nvml.ErrUnavailable)
+}
+
 func TestAMachineWithoutADriverTellsNothing(t *testing.T) {
 	t.Parallel()
 	m := asked(t, answers{})
