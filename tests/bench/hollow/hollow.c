@@ -6,7 +6,8 @@
  * driver takes thousands, and a hundred times that now and then.
  *
  * It has one device: the card whose directory it finds. Memory has addresses and
- * nothing behind them; what was allocated last gets its address again.
+ * nothing behind them; what was allocated last gets its address again. Kernels have ended when
+ * they are launched, and took KERNEL_NS each by what events say.
  */
 #include <dirent.h>
 #include <stdio.h>
@@ -17,8 +18,17 @@
 #define CARDS "/run/tranche/cards"
 #define MIB (1ull << 20)
 
+#define KERNEL_NS 2000
+
 static __thread CUdeviceptr next = 1ull << 40;
+static __thread uint64_t launches;
 static int context;
+
+/* Events, handed out in turn. */
+static struct CUevent_st {
+	uint64_t launches; /* before it */
+} event[4096];
+static unsigned events;
 
 static CUuuid read_uuid(void)
 {
@@ -74,6 +84,14 @@ ANSWER(cuMemAlloc_v2, (CUdeviceptr *address, size_t bytes), *address = next; nex
 ANSWER(cuMemFree_v2, (CUdeviceptr address), next = address;)
 ANSWER(cuStreamIsCapturing, (CUstream stream, CUstreamCaptureStatus *status), UNUSED(stream) *status = CU_STREAM_CAPTURE_STATUS_NONE;)
 ANSWER(cuThreadExchangeStreamCaptureMode, (CUstreamCaptureMode *mode), *mode = CU_STREAM_CAPTURE_MODE_GLOBAL;)
+ANSWER(cuStreamGetCtx, (CUstream stream, CUcontext *c), UNUSED(stream) *c = (CUcontext)&context;)
+ANSWER(cuCtxPushCurrent_v2, (CUcontext c), UNUSED(c))
+ANSWER(cuCtxPopCurrent_v2, (CUcontext *c), *c = (CUcontext)&context;)
+ANSWER(cuEventCreate, (CUevent *made, unsigned flags), UNUSED(flags) *made = &event[__atomic_fetch_add(&events, 1, __ATOMIC_RELAXED) % 4096];)
+ANSWER(cuEventDestroy_v2, (CUevent e), UNUSED(e))
+ANSWER(cuEventRecord, (CUevent e, CUstream stream), UNUSED(stream) e->launches = launches;)
+ANSWER(cuEventQuery, (CUevent e), UNUSED(e))
+ANSWER(cuEventElapsedTime, (float *ms, CUevent start, CUevent end), *ms = (float)(end->launches - start->launches) * (KERNEL_NS / 1e6f);)
 ANSWER(cuDeviceGetMemPool, (CUmemoryPool *pool, CUdevice device), UNUSED(device) *pool = (CUmemoryPool)&context;)
 ANSWER(cuDeviceGetDefaultMemPool, (CUmemoryPool *pool, CUdevice device), UNUSED(device) *pool = (CUmemoryPool)&context;)
 ANSWER(cuMemPoolGetAttribute, (CUmemoryPool pool, CUmemPool_attribute attribute, void *value), UNUSED(pool) UNUSED(attribute) *(cuuint64_t *)value = 32 * MIB;)
@@ -88,6 +106,7 @@ ANSWER(cuGetProcAddress, (const char *symbol, void **function, int version, cuui
 CUresult cuLaunchKernel(CUfunction f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz, unsigned shared, CUstream stream,
 	void **parameters, void **extra)
 {
+	launches++;
 	UNUSED(f) UNUSED(gx) UNUSED(gy) UNUSED(gz) UNUSED(bx) UNUSED(by) UNUSED(bz) UNUSED(shared) UNUSED(stream) UNUSED(parameters) UNUSED(extra)
 	return CUDA_SUCCESS;
 }
