@@ -4,6 +4,7 @@ package prepare
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"k8s.io/klog/v2"
@@ -40,7 +41,8 @@ func (p *Preparer) ceiling(ctx context.Context, record checkpoint.Record, w wish
 
 // Adjust gives the running shares of a claim the ceiling that its labels ask for,
 // or their own where they ask for none. It returns false where the claim is not
-// prepared here. Who holds the shares goes on running: only share.json changes,
+// prepared here, or nothing can be told of it: one whose record is damaged is
+// prepared anew, with its labels. Who holds the shares goes on running: only share.json changes,
 // and the arbiter follows it. The record changes first, so that what could not be
 // written is written by the next Restore.
 func (p *Preparer) Adjust(ctx context.Context, uid string, labels map[string]string) (prepared bool, err error) {
@@ -53,10 +55,12 @@ func (p *Preparer) Adjust(ctx context.Context, uid string, labels map[string]str
 	}
 	defer unlock()
 	record, found, err := p.Records.Read(uid)
-	if err != nil {
+	switch {
+	case errors.Is(err, checkpoint.ErrDamaged), errors.Is(err, checkpoint.ErrNewer):
+		return false, nil
+	case err != nil:
 		return false, fmt.Errorf("adjust claim with uid %s: %w", uid, err)
-	}
-	if !found || record.Phase != checkpoint.Prepared {
+	case !found || record.Phase != checkpoint.Prepared:
 		return false, nil
 	}
 	before := record.BurstCeiling

@@ -3,6 +3,8 @@
 package prepare_test
 
 import (
+	"os"
+	"path/filepath"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -90,6 +92,28 @@ func TestTheCeilingOfARunningShareFollowsTheLabel(t *testing.T) {
 	known, err := node.Adjust(t.Context(), string(claim.UID), wants("50"))
 	require.NoError(t, err)
 	require.False(t, known)
+}
+
+func TestAClaimOfWhichNothingIsKnownIsNotAdjusted(t *testing.T) {
+	t.Parallel()
+	node := newNode(t, t.TempDir())
+	for name, content := range map[string]string{
+		"damaged":                    "{",
+		"interrupted in its removal": recorded(t, small("c"), checkpoint.Unpreparing),
+	} {
+		require.NoError(t, os.WriteFile(filepath.Join(node.Dir, "state", "claims", string(small("c").UID)+".json"), []byte(content), 0o600))
+		known, err := node.Adjust(t.Context(), string(small("c").UID), wants("50"))
+		require.NoError(t, err, name)
+		require.False(t, known, name)
+	}
+}
+
+// recorded is the file of a claim's record.
+func recorded(t *testing.T, claim *resourceapi.ResourceClaim, phase checkpoint.Phase) string {
+	t.Helper()
+	data, err := checkpoint.Encode(checkpoint.Record{Claim: claims.Of(claim), Phase: phase, BootID: boot})
+	require.NoError(t, err)
+	return string(data)
 }
 
 func TestACeilingThatWasSetOutlivesRestartsAndReboots(t *testing.T) {

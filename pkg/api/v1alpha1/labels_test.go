@@ -3,6 +3,7 @@
 package v1alpha1_test
 
 import (
+	"strconv"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -74,4 +75,32 @@ func TestCeilingOfLabel(t *testing.T) {
 			require.ErrorContains(t, err, tc.says)
 		})
 	}
+}
+
+// Whatever the label says, what comes of it is a ceiling that each share can have.
+func FuzzCeilingOfLabel(f *testing.F) {
+	f.Add("60", 30, 0)
+	f.Add("+60", 0, 1)
+	f.Add("1_0", 100, 2)
+	f.Fuzz(func(t *testing.T, value string, cores, policy int) {
+		policies := share.Policies()
+		s := share.Share{
+			Policy: policies[int(uint(policy)%uint(len(policies)))], Class: share.NoClass,
+			Limits: share.Limits{Cores: card.Percent(uint(cores) % 101)},
+		}
+		ceiling, err := v1alpha1.CeilingOfLabel(value, []share.Share{s})
+		if err != nil {
+			require.Zero(t, ceiling)
+			return
+		}
+		require.True(t, s.Policy.Bursts())
+		require.GreaterOrEqual(t, ceiling, card.Percent(1))
+		require.LessOrEqual(t, ceiling, card.WholeCompute)
+		if s.Policy == share.GuaranteedBurst {
+			require.GreaterOrEqual(t, ceiling, s.Limits.Cores)
+		}
+		n, err := strconv.Atoi(value)
+		require.NoError(t, err)
+		require.EqualValues(t, ceiling, n)
+	})
 }
