@@ -116,14 +116,18 @@ func (p *Preparer) Prepare(ctx context.Context, claim *resourceapi.ResourceClaim
 // decoding says how the claim is decoded: a share that is prepared keeps the policy
 // that the node gave it, whatever the node's default is by now.
 func (p *Preparer) decoding(uid string) claims.Node {
+	prepared := sync.OnceValue(func() []share.Share {
+		record, found, err := p.Records.Read(uid)
+		if err != nil || !found || record.Phase != checkpoint.Prepared {
+			return nil
+		}
+		return record.Shares
+	})
 	node := p.Node
 	node.DefaultPolicy = func(id share.ID) (share.Policy, error) {
-		record, found, err := p.Records.Read(uid)
-		if err == nil && found && record.Phase == checkpoint.Prepared {
-			for _, s := range record.Shares {
-				if s.ID == id {
-					return s.Policy, nil
-				}
+		for _, s := range prepared() {
+			if s.ID == id {
+				return s.Policy, nil
 			}
 		}
 		return p.Node.DefaultPolicy(id)
