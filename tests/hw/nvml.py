@@ -6,6 +6,7 @@ import threading
 import time
 
 SUCCESS = 0
+NOT_SUPPORTED = 3
 NOT_FOUND = 6
 INSUFFICIENT_SIZE = 7
 NOT_AVAILABLE = (1 << 64) - 1
@@ -36,6 +37,28 @@ class _Sample(ctypes.Structure):
         ("memory", ctypes.c_uint),
         ("encoder", ctypes.c_uint),
         ("decoder", ctypes.c_uint),
+    ]
+
+
+class _Info(ctypes.Structure):
+    _fields_ = [
+        ("stamp", ctypes.c_ulonglong),
+        ("pid", ctypes.c_uint),
+        ("sm", ctypes.c_uint),
+        ("memory", ctypes.c_uint),
+        ("encoder", ctypes.c_uint),
+        ("decoder", ctypes.c_uint),
+        ("jpeg", ctypes.c_uint),
+        ("optical", ctypes.c_uint),
+    ]
+
+
+class _Infos(ctypes.Structure):
+    _fields_ = [
+        ("version", ctypes.c_uint),
+        ("count", ctypes.c_uint),
+        ("seen", ctypes.c_ulonglong),
+        ("array", ctypes.POINTER(_Info)),
     ]
 
 
@@ -101,25 +124,28 @@ class Card:
 
     def utilisation(self, seen):
         """(process, percent) of what NVML sampled since a time that it gave before, and the newest time now."""
-        count = ctypes.c_uint()
-        self._samples(None, count, seen)
-        array = (_Sample * (count.value + 16))()
-        count = ctypes.c_uint(len(array))
-        if not self._samples(array, count, seen):
-            return seen, []
-        # Places that no process has may hold anything.
-        good = [s for s in array[: count.value] if s.stamp > seen and s.sm <= 100]
-        return max((s.stamp for s in good), default=seen), [(s.pid, s.sm) for s in good]
+        for ask in (self._newer_samples, self._older_samples):
+            result, samples = ask(seen)
+            if result in (SUCCESS, NOT_FOUND):
+                # Places that no process has may hold anything.
+                good = [s for s in samples if s.stamp > seen and s.sm <= 100]
+                return max((s.stamp for s in good), default=seen), [(s.pid, s.sm) for s in good]
+        raise Error(f"the utilisation of processes gives {result}")
 
-    def _samples(self, array, count, seen):
-        try:
-            function = self._nvml.nvmlDeviceGetProcessUtilization
-        except AttributeError as error:
-            raise Error("NVML has no nvmlDeviceGetProcessUtilization") from error
-        result = function(self._device, array, ctypes.byref(count), ctypes.c_ulonglong(seen))
-        if result not in (SUCCESS, NOT_FOUND, INSUFFICIENT_SIZE):
-            raise Error(f"nvmlDeviceGetProcessUtilization gives {result}")
-        return result == SUCCESS
+    def _newer_samples(self, seen):
+        """By the function that cards since Blackwell need, and drivers before it have not."""
+        if not hasattr(self._nvml, "nvmlDeviceGetProcessesUtilizationInfo"):
+            return NOT_SUPPORTED, []
+        array = (_Info * 256)()
+        infos = _Infos(ctypes.sizeof(_Infos) | 1 << 24, len(array), seen, array)
+        result = self._nvml.nvmlDeviceGetProcessesUtilizationInfo(self._device, ctypes.byref(infos))
+        return result, array[: infos.count] if result == SUCCESS else []
+
+    def _older_samples(self, seen):
+        array = (_Sample * 256)()
+        count = ctypes.c_uint(len(array))
+        result = self._nvml.nvmlDeviceGetProcessUtilization(self._device, array, ctypes.byref(count), ctypes.c_ulonglong(seen))
+        return result, array[: count.value] if result == SUCCESS else []
 
 
 class Watch:

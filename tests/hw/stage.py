@@ -87,8 +87,11 @@ class Actor:
 
     def pids(self):
         """The processes that use the card."""
-        with open(f"/proc/{self.program.pid}/task/{self.program.pid}/children", encoding="ascii") as children:
-            return set(map(int, children.read().split())) or {self.program.pid}
+        try:
+            with open(f"/proc/{self.program.pid}/task/{self.program.pid}/children", encoding="ascii") as children:
+                return set(map(int, children.read().split())) or {self.program.pid}
+        except OSError:
+            return {self.program.pid}
 
     def end(self, epoch):
         text, complaints = self.program.communicate()
@@ -107,7 +110,8 @@ class Stage:
     def __init__(self, suite):
         self.suite = suite
         self.shares, self.boxes = [], []
-        self.bare = dict(os.environ, LD_LIBRARY_PATH=self._bare_libraries())
+        before = os.environ.get("LD_LIBRARY_PATH")
+        self.bare = dict(os.environ, LD_LIBRARY_PATH=self._bare_libraries() + (f":{before}" if before else ""))
 
     def _bare_libraries(self):
         directory = os.path.join(self.suite.dir, "bare")
@@ -194,21 +198,21 @@ class Stage:
 
 
 class Utilisation:
-    """What NVML says of how much of the card each of some programs had, while it is entered: late, coarse, and a judge of its own."""
+    """What NVML says of how much of the card programs have: late, coarse, and a judge of its own."""
 
     def __init__(self, card):
         self.card = card
         self.samples = {}
-
-    def __enter__(self):
         self._end = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
-        self._thread.start()
-        return self
 
-    def __exit__(self, *_):
+    def begin(self):
+        self._thread.start()
+
+    def end(self):
         self._end.set()
-        self._thread.join()
+        if self._thread.ident:
+            self._thread.join()
 
     def _run(self):
         seen = 0
