@@ -40,6 +40,7 @@ func newCommand(getenv func(string) string) *cobra.Command {
 		},
 	}
 	o.addTo(cmd.Flags())
+	cmd.AddCommand(newStatus())
 	logsapi.AddFlags(logging, cmd.Flags())
 	return cmd
 }

@@ -8,12 +8,14 @@ import (
 	"fmt"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/pflag"
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/tranche-dra/tranche/pkg/arbiter"
+	"github.com/tranche-dra/tranche/pkg/nodeview"
 	"github.com/tranche-dra/tranche/pkg/simcard"
 )
 
@@ -28,6 +30,9 @@ const (
 	defaultMetricsAddress  = ":9480"
 )
 
+// noSocket as --debug-socket switches it off.
+const noSocket = "none"
+
 // shortestInterval of the watchdog: to look more often would only cost time.
 const shortestInterval = 10 * time.Millisecond
 
@@ -39,6 +44,7 @@ type config struct {
 	contextEstimate             uint64
 	watchdog                    arbiter.Watchdog
 	metricsAddress              string
+	debugSocket                 string // empty for none
 	kubernetes                  bool
 	kubeconfig, nodeName        string
 }
@@ -70,6 +76,7 @@ func (o *options) addTo(flags *pflag.FlagSet) {
 	flags.DurationVar(&v.watchdog.Grace, "watchdog-grace", defaultGrace, "`time` for which too much may be held; as much again before processes are killed")
 	flags.StringVar(&o.tolerance, "watchdog-tolerance", defaultTolerance, "`memory` that a share may hold above its limit")
 	flags.StringVar(&v.metricsAddress, "metrics-address", defaultMetricsAddress, "`host:port` of /metrics, /readyz and /healthz, empty for none")
+	flags.StringVar(&v.debugSocket, "debug-socket", "", "`file` of the socket by which tranche-arbiter status asks, none for none (default: "+nodeview.SocketName+" in --run-dir)")
 	flags.BoolVar(&v.kubernetes, "kubernetes", true, "write events to the API server; without it they are in the log only")
 	flags.StringVar(&v.kubeconfig, "kubeconfig", "", "`file` to reach the API server with; needed outside of a cluster only")
 	flags.StringVar(&v.nodeName, "node-name", "", "`name` of this node, which events are about (default $NODE_NAME)")
@@ -81,7 +88,8 @@ func (o *options) config() (config, error) {
 	var problems []error
 	for flag, dir := range map[string]string{
 		"state-dir": c.stateDir, "run-dir": c.runDir, "driver-root": c.driverRoot,
-		"cards-dir": cmp.Or(c.cardsDir, "/"), "driver-root-mount": cmp.Or(c.driverRootMount, "/"), "nvml-library": cmp.Or(c.nvmlLibrary, "/"),
+		"debug-socket": cmp.Or(strings.TrimPrefix(c.debugSocket, noSocket), "/"),
+		"cards-dir":    cmp.Or(c.cardsDir, "/"), "driver-root-mount": cmp.Or(c.driverRootMount, "/"), "nvml-library": cmp.Or(c.nvmlLibrary, "/"),
 	} {
 		if !filepath.IsAbs(dir) {
 			problems = append(problems, fmt.Errorf("--%s: %q is not an absolute path", flag, dir))
@@ -110,6 +118,9 @@ func (o *options) config() (config, error) {
 	}
 	c.cardsDir = cmp.Or(c.cardsDir, o.getenv(simcard.DirEnv), filepath.Join(c.runDir, "cards"))
 	c.driverRootMount = cmp.Or(c.driverRootMount, c.driverRoot)
+	if c.debugSocket = cmp.Or(c.debugSocket, filepath.Join(c.runDir, nodeview.SocketName)); c.debugSocket == noSocket {
+		c.debugSocket = ""
+	}
 	if err := errors.Join(problems...); err != nil {
 		return config{}, fmt.Errorf("check flags: %w", err)
 	}

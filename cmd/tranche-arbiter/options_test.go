@@ -27,7 +27,7 @@ func TestConfig(t *testing.T) {
 	node := map[string]string{"NODE_NAME": "node1"}
 	standard := config{
 		stateDir: "/var/lib/tranche", runDir: "/run/tranche", cardsDir: "/run/tranche/cards", driverRoot: "/", driverRootMount: "/",
-		contextEstimate: 512 << 20, metricsAddress: ":9480", kubernetes: true, nodeName: "node1",
+		contextEstimate: 512 << 20, metricsAddress: ":9480", kubernetes: true, nodeName: "node1", debugSocket: "/run/tranche/debug.sock",
 		watchdog: arbiter.Watchdog{Interval: 250 * time.Millisecond, Grace: 5 * time.Second, Tolerance: 64 << 20, Action: arbiter.ActionEvent},
 	}
 	for name, tc := range map[string]struct {
@@ -39,15 +39,18 @@ func TestConfig(t *testing.T) {
 		"every flag has its place": {nil, []string{
 			"--state-dir=/1", "--run-dir=/2", "--cards-dir=/3", "--driver-root=/4", "--driver-root-mount=/5", "--nvml-library=/6",
 			"--context-estimate=300Mi", "--watchdog-interval=1s", "--watchdog-action=kill", "--watchdog-grace=2s", "--watchdog-tolerance=1Gi",
-			"--metrics-address=", "--kubernetes=false", "--kubeconfig=/7", "--node-name=named",
+			"--metrics-address=", "--kubernetes=false", "--kubeconfig=/7", "--node-name=named", "--debug-socket=/8",
 		}, func(c *config) {
 			*c = config{
 				stateDir: "/1", runDir: "/2", cardsDir: "/3", driverRoot: "/4", driverRootMount: "/5", nvmlLibrary: "/6",
-				contextEstimate: 300 << 20, kubeconfig: "/7", nodeName: "named",
+				contextEstimate: 300 << 20, kubeconfig: "/7", nodeName: "named", debugSocket: "/8",
 				watchdog: arbiter.Watchdog{Interval: time.Second, Grace: 2 * time.Second, Tolerance: 1 << 30, Action: arbiter.ActionKill},
 			}
 		}},
-		"cards are in the run directory": {node, []string{"--run-dir=/volatile"}, func(c *config) { c.runDir, c.cardsDir = "/volatile", "/volatile/cards" }},
+		"cards and the debug socket are in the run directory": {node, []string{"--run-dir=/volatile"}, func(c *config) {
+			c.runDir, c.cardsDir, c.debugSocket = "/volatile", "/volatile/cards", "/volatile/debug.sock"
+		}},
+		"no debug socket": {node, []string{"--debug-socket=none"}, func(c *config) { c.debugSocket = "" }},
 		"unless the environment says another place": {
 			map[string]string{"NODE_NAME": "node1", "TRANCHE_SIM_CARDS": "/cards"}, nil, func(c *config) { c.cardsDir = "/cards" },
 		},

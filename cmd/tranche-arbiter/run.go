@@ -19,9 +19,11 @@ import (
 
 	"github.com/tranche-dra/tranche/pkg/arbiter"
 	"github.com/tranche-dra/tranche/pkg/events"
+	"github.com/tranche-dra/tranche/pkg/guarantee"
 	"github.com/tranche-dra/tranche/pkg/hostdir"
 	"github.com/tranche-dra/tranche/pkg/metrics"
 	"github.com/tranche-dra/tranche/pkg/share"
+	"github.com/tranche-dra/tranche/pkg/slices"
 )
 
 const (
@@ -52,18 +54,24 @@ func run(ctx context.Context, c config) (err error) {
 	defer cards.Close()
 	recorder := &lateRecorder{}
 	a := arbiter.New(arbiter.Config{
+		Version:   version,
 		SharesDir: filepath.Join(c.stateDir, "shares"), RunDir: filepath.Join(c.runDir, "arbiter"),
 		ContextEstimate: c.contextEstimate, Rescan: rescan, Watchdog: c.watchdog,
 	}, arbiter.Dependencies{Cards: cards, SimulatedCards: simulated, Events: told, Recorder: recorder})
 	recorder.Arbiter = metrics.NewArbiter(build(), arbiter.Kinds(), a)
-	return serve(ctx, c, a, recorder.Arbiter)
+	recorder.ShowCompute(a)
+	statuses, err := newStatuses(c, a)
+	if err != nil {
+		return err
+	}
+	return serve(ctx, c, a, recorder.Arbiter, statuses)
 }
 
 // lateRecorder is for an arbiter that the metrics ask, and that counts with them.
 type lateRecorder struct{ *metrics.Arbiter }
 
 // serve runs everything that runs; the first that fails ends the others.
-func serve(ctx context.Context, c config, a *arbiter.Arbiter, recorder *metrics.Arbiter) error {
+func serve(ctx context.Context, c config, a *arbiter.Arbiter, recorder *metrics.Arbiter, statuses func(context.Context)) error {
 	listener, err := listen(ctx, c.metricsAddress)
 	if err != nil {
 		return err
@@ -71,7 +79,9 @@ func serve(ctx context.Context, c config, a *arbiter.Arbiter, recorder *metrics.
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return serveHTTP(ctx, listener, handler(a, recorder.Handler())) })
 	group.Go(func() error { return watchOf(c).Run(ctx) })
+	group.Go(func() error { serveDebug(ctx, c.debugSocket, a); return nil })
 	group.Go(func() error { return a.Run(ctx) })
+	group.Go(func() error { statuses(ctx); return nil })
 	return group.Wait()
 }
 
@@ -100,6 +110,24 @@ func newEvents(ctx context.Context, c config) (arbiter.Events, func(), error) {
 		return nil, nil, err
 	}
 	return cluster, cluster.Close, nil
+}
+
+// newStatuses keeps what shares got in the status of their claims, where there is an
+// API server.
+func newStatuses(c config, source guarantee.Source) (run func(context.Context), err error) {
+	if !c.kubernetes {
+		return func(context.Context) {}, nil
+	}
+	config, err := restConfig(c.kubeconfig)
+	if err != nil {
+		return nil, fmt.Errorf("find the API server: %w", err)
+	}
+	config.UserAgent = "tranche-arbiter/" + version
+	writer, err := guarantee.NewCluster(config)
+	if err != nil {
+		return nil, err
+	}
+	return guarantee.New(guarantee.Config{Driver: slices.DriverName}, source, writer).Run, nil
 }
 
 func restConfig(kubeconfig string) (*rest.Config, error) {

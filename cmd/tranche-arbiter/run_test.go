@@ -144,6 +144,9 @@ func TestAShareOfASimulatedCard(t *testing.T) {
 	require.True(t, c.Take(1<<20))
 	p.eventually(t, "/metrics", http.StatusOK,
 		`tranche_arbiter_share_memory_charged_bytes{claim="notebook",namespace="team-a",request="gpu",uuid="`+string(fixture.Card(0).UUID)+`"} 1.048576e+06`)
+	p.eventually(t, "/metrics", http.StatusOK,
+		`tranche_arbiter_share_cores{claim="notebook",class="none",namespace="team-a",policy="fixed-share",request="gpu",uuid="`+string(fixture.Card(0).UUID)+`"} 30`)
+	p.eventually(t, "/metrics", http.StatusOK, `tranche_arbiter_card_switches_total{uuid="`+string(fixture.Card(0).UUID)+`"} `)
 	p.eventually(t, "/metrics", http.StatusOK, `tranche_arbiter_card_readable{uuid="`+string(fixture.Card(0).UUID)+`"} 1`)
 	p.eventually(t, "/healthz", http.StatusOK, "ok\n")
 	p.stop()

@@ -65,18 +65,11 @@ func serveHTTP(ctx context.Context, listener net.Listener, h http.Handler) error
 	if listener == nil {
 		return nil
 	}
-	server := &http.Server{
-		Handler: h, ReadHeaderTimeout: headerTimeout, ReadTimeout: readTimeout, WriteTimeout: writeTimeout, IdleTimeout: idleTimeout,
-	}
-	done := make(chan error, 1)
-	go func() { done <- server.Serve(listener) }()
 	klog.FromContext(ctx).Info("Serving metrics and readiness", "address", listener.Addr().String())
-	select {
-	case <-ctx.Done():
-		return errors.Join(server.Close(), ignoreClosed(<-done))
-	case err := <-done:
+	if err := serveOn(ctx, listener, h); err != nil {
 		return fmt.Errorf("serve metrics: %w", err)
 	}
+	return nil
 }
 
 func ignoreClosed(err error) error {

@@ -9,6 +9,7 @@ import (
 	"os"
 	"runtime/debug"
 	"sync"
+	"time"
 
 	"github.com/tranche-dra/tranche/pkg/arbiter"
 	"github.com/tranche-dra/tranche/pkg/card"
@@ -37,13 +38,24 @@ type simulatedCards struct {
 type openCard struct {
 	*simcard.Card
 	file os.FileInfo
+	// computed at the last call of Computed, and when that was.
+	computed map[simulatedProcess]time.Duration
+	at       time.Time
+}
+
+// simulatedProcess is one of all that had a number.
+type simulatedProcess struct {
+	pid     int
+	started time.Duration
 }
 
 var (
-	_ arbiter.Keeper       = (*nvml.Source)(nil)
 	_ arbiter.Usage        = (*simulatedCards)(nil)
+	_ arbiter.ComputeUsage = (*simulatedCards)(nil)
 	_ arbiter.ContextSizes = (*simulatedCards)(nil)
 	_ arbiter.Keeper       = (*simulatedCards)(nil)
+	_ arbiter.Keeper       = (*nvml.Source)(nil)
+	_ arbiter.ComputeUsage = (*nvml.Source)(nil)
 )
 
 func newSimulatedCards(dir string) *simulatedCards {
@@ -69,6 +81,37 @@ func (s *simulatedCards) Processes(_ context.Context, id card.UUID) ([]card.Proc
 			processes = append(processes, card.ProcessMemory{PID: slot.PID, Bytes: slot.Total()})
 		}
 	}
+	return processes, nil
+}
+
+// Computed implements arbiter.ComputeUsage.
+func (s *simulatedCards) Computed(_ context.Context, id card.UUID) ([]card.ProcessCompute, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	c, err := s.card(id)
+	if err != nil {
+		return nil, err
+	}
+	truth, err := reading(c, c.Truth)
+	if err != nil {
+		delete(s.open, id)
+		return nil, errors.Join(err, c.Close())
+	}
+	known, now := s.open[id], time.Now()
+	before, passed := known.computed, now.Sub(known.at)
+	known.computed, known.at = map[simulatedProcess]time.Duration{}, now
+	var processes []card.ProcessCompute
+	for _, slot := range truth.Slots {
+		if !slot.Alive || slot.PID <= 0 {
+			continue
+		}
+		p := simulatedProcess{slot.PID, slot.Started}
+		known.computed[p] = slot.Busy
+		if busy := slot.Busy - before[p]; before != nil && busy > 0 {
+			processes = append(processes, card.ProcessCompute{PID: slot.PID, Part: min(1, float64(busy)/float64(passed))})
+		}
+	}
+	s.open[id] = known
 	return processes, nil
 }
 
@@ -126,7 +169,7 @@ func (s *simulatedCards) card(id card.UUID) (*simcard.Card, error) {
 	if err := errors.Join(err, openErr); err != nil {
 		return nil, err
 	}
-	s.open[id] = openCard{opened, file}
+	s.open[id] = openCard{Card: opened, file: file}
 	return opened, nil
 }
 

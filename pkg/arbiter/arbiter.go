@@ -82,6 +82,8 @@ type Arbiter struct {
 	ctx     context.Context // set by Run
 	serving atomic.Bool
 	standby atomic.Bool
+	// started is closed when no other arbiter serves the node any more.
+	started chan struct{}
 	// pings are answered by the goroutine that follows the directories.
 	pings chan struct{}
 
@@ -104,7 +106,7 @@ func New(config Config, d Dependencies) *Arbiter {
 	return &Arbiter{
 		config: config, cards: d.Cards, simulated: d.SimulatedCards, events: d.Events, recorder: d.Recorder,
 		shares: map[share.Key]*served{}, hosted: map[card.UUID]*hostedCard{}, told: map[share.Key]string{},
-		compute: newCompute(), pings: make(chan struct{}),
+		compute: newCompute(), started: make(chan struct{}), pings: make(chan struct{}),
 	}
 }
 
@@ -130,6 +132,7 @@ func (a *Arbiter) Run(ctx context.Context) error {
 		return err
 	}
 	a.standby.Store(false)
+	close(a.started)
 	defer lock.Close() //nolint:errcheck // frees the lock
 	var cancel context.CancelFunc
 	a.ctx, cancel = context.WithCancel(context.WithoutCancel(ctx))
@@ -158,6 +161,9 @@ func (a *Arbiter) Run(ctx context.Context) error {
 	logger.Info("Stopped serving shares; their processes go on with the limits that they know")
 	return errors.Join(err, watch.close())
 }
+
+// Started is closed when this arbiter begins to serve: nobody else does from then on.
+func (a *Arbiter) Started() <-chan struct{} { return a.started }
 
 // Ready is nil when the arbiter serves, or stands by for one that does.
 func (a *Arbiter) Ready() error {

@@ -60,6 +60,9 @@ type Source struct {
 	count int               // cards at the last listing
 	known map[int]card.Card // the last good answers, by index
 	xids  map[card.UUID]xidMemory
+	// sampled is the time of the latest sample of utilisation that was seen, as the
+	// driver counts, by card.
+	sampled map[card.UUID]uint64
 }
 
 var _ card.Source = (*Source)(nil)
@@ -82,7 +85,7 @@ func New(o Options) *Source {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
-	return &Source{opts: o, known: map[int]card.Card{}, xids: map[card.UUID]xidMemory{}}
+	return &Source{opts: o, known: map[int]card.Card{}, xids: map[card.UUID]xidMemory{}, sampled: map[card.UUID]uint64{}}
 }
 
 // Cards queries all cards. A machine without NVIDIA's driver has none. A query

@@ -127,3 +127,58 @@ func processesOf(lib gonvml.Interface, id card.UUID) ([]card.ProcessMemory, erro
 	slices.SortFunc(processes, func(a, b card.ProcessMemory) int { return cmp.Compare(a.PID, b.PID) })
 	return processes, nil
 }
+
+// Computed tells what part of the time since the last call for that card processes
+// had work on it, as the driver's samples say. Who had none may be left out. The
+// first call gives nothing. The error wraps ErrUnavailable, also where the driver
+// does not know.
+func (s *Source) Computed(ctx context.Context, id card.UUID) ([]card.ProcessCompute, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, fmt.Errorf("read what processes compute on card %s: %w", id, err)
+	}
+	var samples []gonvml.ProcessUtilizationSample
+	s.mu.Lock()
+	since := s.sampled[id]
+	s.mu.Unlock()
+	_, err := s.call(func(lib gonvml.Interface) (err error) {
+		samples, err = samplesOf(lib, id, since)
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("read what processes compute on card %s: %w", id, err)
+	}
+	latest, parts := since, map[int]float64{}
+	for _, sample := range samples {
+		latest = max(latest, sample.TimeStamp)
+		if sample.TimeStamp > since {
+			parts[int(sample.Pid)] = max(parts[int(sample.Pid)], float64(min(sample.SmUtil, 100))/100)
+		}
+	}
+	s.mu.Lock()
+	s.sampled[id] = latest
+	s.mu.Unlock()
+	var processes []card.ProcessCompute
+	for pid, part := range parts {
+		if since != 0 && part > 0 {
+			processes = append(processes, card.ProcessCompute{PID: pid, Part: part})
+		}
+	}
+	slices.SortFunc(processes, func(a, b card.ProcessCompute) int { return cmp.Compare(a.PID, b.PID) })
+	return processes, nil
+}
+
+// samplesOf are the latest of each process, since a time of the driver's.
+func samplesOf(lib gonvml.Interface, id card.UUID, since uint64) ([]gonvml.ProcessUtilizationSample, error) {
+	device, ret := lib.DeviceGetHandleByUUID(string(id))
+	if ret != gonvml.SUCCESS {
+		return nil, fmt.Errorf("find card: %w: %w", ErrUnavailable, ret)
+	}
+	samples, ret := device.GetProcessUtilization(since)
+	switch {
+	case ret == gonvml.SUCCESS:
+		return samples, nil
+	case ret == gonvml.ERROR_NOT_FOUND, ret == gonvml.ERROR_INSUFFICIENT_SIZE && len(samples) == 0: // nobody computed
+		return nil, nil
+	}
+	return nil, fmt.Errorf("read samples: %w: %w", ErrUnavailable, ret)
+}

@@ -152,3 +152,44 @@ func TestProcessesAreNotReadForWhoHasGone(t *testing.T) {
 	require.ErrorIs(t, err, context.Canceled)
 	require.Zero(t, m.inits)
 }
+
+func TestWhatProcessesCompute(t *testing.T) {
+	t.Parallel()
+	var samples []gonvml.ProcessUtilizationSample
+	var ret gonvml.Return
+	var asked uint64
+	m := newMachine(t, dgxa100.New())
+	d := m.device(0)
+	d.GetProcessUtilizationFunc = func(since uint64) ([]gonvml.ProcessUtilizationSample, gonvml.Return) {
+		asked = since
+		return samples, ret
+	}
+	m.DeviceGetHandleByUUIDFunc = func(string) (gonvml.Device, gonvml.Return) { return d, gonvml.SUCCESS }
+	s := m.source(nvml.Options{})
+	for _, step := range []struct {
+		name    string
+		samples []gonvml.ProcessUtilizationSample
+		ret     gonvml.Return
+		since   uint64
+		want    []card.ProcessCompute
+	}{
+		{"the first call", []gonvml.ProcessUtilizationSample{{Pid: 7, TimeStamp: 100, SmUtil: 50}}, gonvml.SUCCESS, 0, nil},
+		{"nothing new", []gonvml.ProcessUtilizationSample{{Pid: 7, TimeStamp: 100, SmUtil: 50}}, gonvml.SUCCESS, 100, nil},
+		{
+			"two that compute, and one that does not",
+			[]gonvml.ProcessUtilizationSample{{Pid: 7, TimeStamp: 200, SmUtil: 50}, {Pid: 3, TimeStamp: 210, SmUtil: 25}, {Pid: 4, TimeStamp: 210}},
+			gonvml.SUCCESS, 100, []card.ProcessCompute{{PID: 3, Part: 0.25}, {PID: 7, Part: 0.5}},
+		},
+		{"nobody since", nil, gonvml.ERROR_NOT_FOUND, 210, nil},
+		{"nobody, as another driver says it", []gonvml.ProcessUtilizationSample{}, gonvml.ERROR_INSUFFICIENT_SIZE, 210, nil},
+	} {
+		samples, ret = step.samples, step.ret
+		got, err := s.Computed(t.Context(), firstUUID)
+		require.NoError(t, err, step.name)
+		require.Equal(t, step.want, got, step.name)
+		require.Equal(t, step.since, asked, step.name)
+	}
+	ret = gonvml.ERROR_NOT_SUPPORTED
+	_, err := s.Computed(t.Context(), firstUUID)
+	require.ErrorIs(t, err, nvml.ErrUnavailable)
+}

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/tranche-dra/tranche/pkg/nodeview"
+)
+
+// statusLimit is how long the arbiter may take to answer.
+const statusLimit = 10 * time.Second
+
+// newStatus makes the command that shows what the arbiter of this node knows.
+func newStatus() *cobra.Command {
+	var socket, output string
+	cmd := &cobra.Command{
+		Use:   "status",
+		Short: "Show the cards of this node, who has shares of them and who has their compute now",
+		Long: "status asks the tranche-arbiter that serves this node for its cards and shares: free compute\n" +
+			"(online and offline) and memory, time slice, and for each share its policy, class, limits, lease,\n" +
+			"what it was entitled to and got, its memory and its processes.",
+		Args:         cobra.NoArgs,
+		SilenceUsage: true,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			ctx, cancel := context.WithTimeout(cmd.Context(), statusLimit)
+			defer cancel()
+			node, err := nodeview.Get(ctx, socket)
+			if err != nil {
+				return err
+			}
+			switch output {
+			case "table":
+				return node.WriteTables(cmd.OutOrStdout())
+			case "json":
+				return node.WriteJSON(cmd.OutOrStdout())
+			}
+			return fmt.Errorf("check flags: --output: %q is neither table nor json", output)
+		},
+	}
+	cmd.Flags().StringVar(&socket, "debug-socket", filepath.Join(defaultRunDir, nodeview.SocketName), "`file` of the arbiter's socket")
+	cmd.Flags().StringVarP(&output, "output", "o", "table", "`form` of the answer: table or json")
+	return cmd
+}
