@@ -139,7 +139,7 @@ func TestTheRolesAllowWhatIsUsedAndNothingElse(t *testing.T) {
 
 func TestNobodyHasMorePrivilegeThanItNeeds(t *testing.T) {
 	t.Parallel()
-	for name, adds := range map[string][]corev1.Capability{node: nil, arbiter: {"SYS_PTRACE", "KILL"}} {
+	for name, adds := range map[string][]corev1.Capability{node: nil, arbiter: {"SYS_PTRACE", "KILL", "SYS_NICE"}} {
 		pod := daemonSet(t, name).Spec.Template.Spec
 		require.False(t, pod.HostNetwork || pod.HostIPC, name)
 		require.Equal(t, name == arbiter, pod.HostPID, "%s: processes are known by their numbers on the host", name)
