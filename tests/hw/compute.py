@@ -8,6 +8,7 @@ end, or misses kernels that it launched.
 """
 
 import os
+import re
 import subprocess
 import sys
 
@@ -19,6 +20,8 @@ MS = 1e-3
 # What the client submits at a time takes 5 ms, unless it is told otherwise: so many kernels of 1 ms.
 BATCH = 5
 HALF = {"cores": 50}
+# Seconds that PyTorch may need besides: it is large.
+IMPORTING = 90
 
 
 class Skip(Exception):
@@ -41,6 +44,7 @@ class Compute:
     def steps(self):
         return [
             ("the card's own speed and turns", self.speed),
+            ("what driver and card do by themselves", self.habits),
             ("20/30/50, guaranteed-burst", lambda: self.divided("20/30/50", "guaranteed-burst-share", [20, 30, 50])),
             ("10/90, native-burst", lambda: self.divided("10/90", "native-burst-share", [10, 90])),
             ("one process beside eight", lambda: self.divided("50/50, 1 process and 8", "fixed-share", [50, 50], ["processes=8", "ahead=1"])),
@@ -117,6 +121,26 @@ class Compute:
         self.native = native
         self.table.add("kernels of 1 ms last, no runtime", 1000 / (native * BATCH), "ms")
         return f"{native * BATCH:.0f} kernels of 1 ms in a second, by turns of 2 and 4 processes {points(self.turns.values())} %"
+
+    def habits(self):
+        """What the contract says that only hardware can tell, without the runtime."""
+        host, turns = (self.stage.run("habits", how) for how in ("host", "turns"))
+        values = {f"{word} {key}": float(value) for word, rest in re.findall(r"^(\w+) (.*)$", host, re.M) for key, value in re.findall(r"(\w+)=(\S+)", rest)}
+        for key, figure, unit in (
+            ("record ns", "an event between two launches", "ns"),
+            ("query ns", "asking for an event", "ns"),
+            ("compile us", "loading PTX that is new", "µs"),
+            ("wake blocking_us", "a sleeping thread knows of a kernel's end after", "µs"),
+            ("wake polling_us", "a thread that waits as the driver likes knows of it after", "µs"),
+        ):
+            if key in values:
+                self.table.add(figure, values[key], unit)
+        found = [tuple(map(float, t)) for t in re.findall(r"^turns count=(\S+) median_us=(\S+) longest_us=(\S+) away=(\S+)$", turns, re.M)]
+        if not any(count for count, *_ in found):
+            return "two kernels of two processes were never interrupted" + (": nothing is computed here" if self.simulated else ": they ran beside each other")
+        self.table.add("the hardware's turns between two processes, median", max(t[1] for t in found) / 1000, "ms")
+        self.table.add("the hardware's turns between two processes, longest", max(t[2] for t in found) / 1000, "ms")
+        return f"a kernel beside another process's is interrupted {found[0][3]:.0f} % of its time, {found[0][0]:.0f} times"
 
     def divided(self, name, policy, want, last=()):
         actors = [self.tenant(*(last if i == len(want) - 1 else ()), cores=cores, policy=policy) for i, cores in enumerate(want)]
@@ -298,9 +322,9 @@ class Compute:
         script = os.path.join(os.path.dirname(os.path.abspath(__file__)), "torch_work.py")
         arguments = [sys.executable, script, str(self.seconds), how]
         alone = Actor(arguments)
-        self.stage.play([alone], self.seconds)
+        self.stage.play([alone], self.seconds, patience=IMPORTING)
         actors = [Actor(arguments, self.stage.serve(self.stage.share(cores=cores))) for cores in (30, 70)]
-        self.stage.play(actors, self.seconds)
+        self.stage.play(actors, self.seconds, patience=IMPORTING)
         rates = self.rates(actors)
         parts, together = shares_of(rates), sum(rates) / self.rates([alone])[0]
         self.table.add(f"PyTorch 30/70, {how}: farthest from it", max(abs(100 * p - w) for p, w in zip(parts, (30, 70))), "points", 2)

@@ -148,11 +148,11 @@ class Stage:
 
     # ---- work ----
 
-    def play(self, actors, seconds, meanwhile=None):
+    def play(self, actors, seconds, meanwhile=None, patience=PATIENCE):
         """Has programs work side by side, and returns what each said. meanwhile is called with the epoch once they are at it."""
         self.start(actors)
         late = []
-        timer = threading.Timer(seconds + PATIENCE, lambda: late.append(True) or [a.program.kill() for a in actors])
+        timer = threading.Timer(seconds + patience, lambda: late.append(True) or [a.program.kill() for a in actors])
         timer.start()
         try:
             for actor in actors:
@@ -165,7 +165,7 @@ class Stage:
             for actor in actors:
                 actor.end(epoch)
         except Fault as fault:
-            raise Fault(f"it did not end within {seconds + PATIENCE} s") if late else fault
+            raise Fault(f"it did not end within {seconds + patience} s") if late else fault
         finally:
             timer.cancel()
             self.stop(actors)
@@ -180,6 +180,16 @@ class Stage:
             if actor.program and actor.program.poll() is None:
                 actor.program.kill()
                 actor.program.communicate()
+
+    def run(self, client, *arguments):
+        """Runs a client with the bare driver, and returns what it said."""
+        try:
+            done = subprocess.run([self.suite.client(client), *arguments], env=self.bare, capture_output=True, text=True, timeout=PATIENCE, check=False)
+        except subprocess.TimeoutExpired as late:
+            raise Fault(f"{client} did not end within {PATIENCE} s") from late
+        if done.returncode:
+            raise Fault(f"{client}: status {done.returncode}: {done.stderr.strip()[-600:]}")
+        return done.stdout
 
     def figure(self, client, word, within=None):
         """Runs a client that measures until it says a word, and returns the values behind that."""
