@@ -146,14 +146,17 @@ func (b *board) rerate(by *tenant) {
 		if n == 0 {
 			continue
 		}
+		round := b.round(n, least/sum)
 		for _, t := range b.tenants {
 			if t.lower == lower && t.counts() {
 				t.part = t.rate / sum
+				t.length = time.Duration(t.part * float64(round))
+				t.length = min(max(t.length, b.config.ShortestQuantum), b.config.LongestQuantum)
 			}
 		}
 		b.even(lower, by)
-		if !lower || sum > 0 && !b.wanted(false) {
-			b.quantum = b.round(n, least/sum) / time.Duration(n)
+		if !lower || !b.wanted(false) {
+			b.quantum = round / time.Duration(n)
 		}
 	}
 	if by != nil && !by.counts() {
@@ -180,15 +183,8 @@ func (b *board) round(n int, least float64) time.Duration {
 
 // turnOf a tenant lasts so long.
 func (b *board) turnOf(t *tenant) time.Duration {
-	n, least := 0, 1.0
-	for _, o := range b.tenants {
-		if o.lower == t.lower && o.counts() {
-			n, least = n+1, min(least, o.part)
-		}
-	}
-	if n == 0 || least <= 0 || t.gang != nil && t.gang.stuck {
+	if t.gang != nil && t.gang.unwind {
 		return b.config.ShortestQuantum
 	}
-	turn := time.Duration(t.part * float64(b.round(n, least)))
-	return min(max(turn, b.config.ShortestQuantum), b.config.LongestQuantum)
+	return t.length
 }

@@ -183,7 +183,7 @@ func (b *board) end(h *tenant, now Time) Time {
 			continue
 		}
 		when := now
-		if behind := h.lag() - t.lag(); behind > 0 && !(t.gang != nil && t.gang.stuck) {
+		if behind := h.lag() - t.lag(); behind > 0 && !t.stuck() {
 			when += Time(math.Ceil(behind * h.part))
 		}
 		end = min(end, max(when, h.since+b.config.Least))

@@ -20,10 +20,11 @@ type gang struct {
 	// stuck: closed with work in flight that waits for a member who was
 	// closed as well.
 	stuck bool
-	// shut is when the gang was closed after it had been opened in its turn.
-	shut   Time
-	unwind bool // it is open only because it was stuck
-	passed int  // the choice in which it was found not to be feasible
+	// shut is when the gang was closed after it had been opened in its turn, unwound when it
+	// was last to be opened because it was stuck.
+	shut, unwound Time
+	unwind        bool // it is open only because it was stuck
+	passed        int  // the choice in which it was found not to be feasible
 }
 
 type gangName struct {
@@ -90,6 +91,16 @@ func (g *gang) ready() bool {
 	return true
 }
 
+// settled: nothing of a member is in flight any more.
+func (g *gang) settled() {
+	for _, m := range g.members {
+		if m.draining {
+			return
+		}
+	}
+	g.stuck = false
+}
+
 func (g *gang) shutAt(now Time) {
 	if !g.unwind {
 		g.shut = now
@@ -98,18 +109,22 @@ func (g *gang) shutAt(now Time) {
 }
 
 // Stuck tells that a tenant that was closed does not drain, and has threads that
-// wait. Where it is one of a gang, the gang is opened once more, as long as the work
-// in flight of anybody may keep the others waiting.
+// wait; it may be said as often as that is seen. Where the tenant is one of a gang, the gang is
+// opened once more for a shortest turn: until Drain after the end of its turn each time, since
+// the others would wait so long for anybody's work, and later once in such a time.
 func (s *Scheduler) Stuck(now Time, key share.Key) {
 	t := s.find(now, key)
-	if t == nil || t.gang == nil || len(t.gang.members) < 2 || !t.draining {
+	if t == nil || t.gang == nil || len(t.gang.members) < 2 || !t.draining || t.withheld {
 		return
 	}
-	if g := t.gang; s.now < g.shut+s.config.Drain {
-		g.stuck = true
-		s.touch(t)
-		g.pressing = true
+	g := t.gang
+	if s.now >= g.shut+s.config.Drain && s.now < g.unwound+s.config.Drain {
+		return
 	}
+	g.unwound = s.now
+	g.stuck = true
+	s.touch(t)
+	g.pressing = true
 }
 
 // candidate is who is to have the card next of a level, or nil: the best one, where

@@ -178,10 +178,15 @@ func TestAnyOrderOfEventsEndsInALegalState(t *testing.T) {
 func (w *world) calm() {
 	had := map[share.Key]bool{}
 	start := w.now
+	same := 0
 	for w.now < start+300*time.Second {
+		was := w.now
 		d := w.decide()
+		if same++; same > 100 {
+			require.Fail(w.t, "does not come to rest", "%+v", w.s.State(w.now))
+		}
 		if d.Next < lease.Never && len(d.Changes) == 0 && w.now > start {
-			w.now = d.Next
+			w.now, same = d.Next, 0
 			continue
 		}
 		missing, busy := "", false
@@ -211,6 +216,9 @@ func (w *world) calm() {
 			require.Fail(w.t, "waits for ever", missing)
 		default:
 			w.now = max(w.now, d.Next)
+		}
+		if w.now > was {
+			same = 0
 		}
 	}
 	require.Fail(w.t, "starves", "for %v: %+v", w.now-start, w.s.State(w.now))

@@ -167,6 +167,9 @@ func (s *Scheduler) settle(t *tenant, now Time) {
 		return
 	}
 	t.draining = false
+	if t.gang != nil {
+		t.gang.settled()
+	}
 	if t.stopped.For != "" && len(s.preempted) < mostPreemptions {
 		t.stopped.Latency = now - t.stoppedAt
 		s.preempted = append(s.preempted, t.stopped)

@@ -41,6 +41,9 @@ type worker struct {
 	// frozen processes neither launch nor answer from then on, 0 for never.
 	frozen lease.Time
 
+	// peers take part in each kernel: it does nothing but spin until all of them run it.
+	peers []*worker
+
 	grant    lease.Grant
 	wants    bool
 	queue    []time.Duration // in flight, the first one runs
@@ -156,14 +159,38 @@ func (w *worker) gone(now lease.Time) bool {
 	return now < w.from || w.until > 0 && now >= w.until || w.frozen > 0 && now >= w.frozen
 }
 
+// spins tells whether what the worker runs waits for its peers.
+func (w *worker) spins() bool {
+	for _, p := range w.peers {
+		if p.done < w.done || p.done == w.done && len(p.queue) == 0 {
+			return true
+		}
+	}
+	return false
+}
+
 func (m *sim) told(w *worker, g lease.Grant) {
 	w.grant = g
 	if w.gone(m.now) {
 		return
 	}
 	w.closed = g.State == lease.Closed
+	if w.closed && len(w.queue) > 0 && w.spec.Gang != "" {
+		m.watch(w)
+	}
 	m.launch(w)
 	m.settle(w)
+}
+
+// watch a closed worker of a gang until it has drained.
+func (m *sim) watch(w *worker) {
+	m.after(3*window, func() {
+		if w.closed && len(w.queue) > 0 {
+			m.s.Stuck(m.now, w.spec.Key)
+			m.decide()
+			m.watch(w)
+		}
+	})
 }
 
 // ring tells the arbiter something, which decides a little later.
@@ -240,7 +267,7 @@ func (m *sim) run(until lease.Time) {
 			}
 		}
 		for _, w := range m.workers {
-			if len(w.queue) > 0 {
+			if len(w.queue) > 0 && !w.spins() {
 				at = min(at, m.now+(w.queue[0]-w.progress)*users[w.spec.Card])
 			}
 		}
@@ -248,7 +275,9 @@ func (m *sim) run(until lease.Time) {
 		for _, w := range m.workers {
 			if len(w.queue) > 0 {
 				d := (at - m.now) / users[w.spec.Card]
-				w.progress += d
+				if !w.spins() {
+					w.progress += d
+				}
 				w.busy += d
 				if n := len(w.log); n > 0 && w.log[n-1].to == m.now {
 					w.log[n-1].to = at

@@ -38,6 +38,7 @@ type tenant struct {
 	// rate is the part of the card that it is entitled to, part the same of what all of
 	// its level who want the card are entitled to.
 	rate, part float64
+	length     time.Duration // of its turns
 	// balance is service that it is owed by the others of its level, room is time that
 	// its ceiling lets it have the card for. Nanoseconds.
 	balance, room float64
@@ -132,10 +133,13 @@ func (t *tenant) urgent() bool {
 	return t.woke
 }
 
+// stuck tells whether the tenant is to be opened because its gang is stuck.
+func (t *tenant) stuck() bool { return t.gang != nil && t.gang.stuck && !t.open }
+
 // before tells whether the tenant is to have the card rather than another of its
 // level.
 func (t *tenant) before(o *tenant) bool {
-	if a, b := t.gang != nil && t.gang.stuck, o.gang != nil && o.gang.stuck; a != b {
+	if a, b := t.stuck(), o.stuck(); a != b {
 		return a
 	}
 	a, b := t.lag(), o.lag()

@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package lease_test
+
+import (
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tranche-dra/tranche/pkg/card"
+	"github.com/tranche-dra/tranche/pkg/share"
+)
+
+// job is a worker on each of the cards; each kernel is a collective of all of them.
+func job(name string, policy share.Policy, cores card.Percent, kernel time.Duration, cards ...string) []*worker {
+	var ranks []*worker
+	for _, c := range cards {
+		ranks = append(ranks, busy(tenant(name+c, c, policy, cores), kernel).gang(name))
+	}
+	for _, w := range ranks {
+		for _, p := range ranks {
+			if p != w {
+				w.peers = append(w.peers, p)
+			}
+		}
+	}
+	return ranks
+}
+
+func TestJobOnTwoCardsGetsItsPartOfBoth(t *testing.T) {
+	t.Parallel()
+	for _, kernel := range []time.Duration{50 * us, 300 * us, 3 * ms} {
+		ranks := job("j", share.GuaranteedBurst, 40, kernel, "x", "y")
+		m := simulate(t, append(ranks,
+			busy(tenant("a", "x", share.GuaranteedBurst, 60), 200*us),
+			busy(tenant("b", "y", share.GuaranteedBurst, 30), 200*us),
+			busy(tenant("c", "y", share.GuaranteedBurst, 30), 200*us))...)
+		m.run(11 * time.Second)
+		require.Greater(t, time.Duration(ranks[0].done)*kernel, 11*time.Second*4/10*8/10)
+		for i, part := range []float64{40, 40, 60, 30, 30} {
+			require.InDelta(t, part, m.shares(10 * time.Second)[i], 2, "%v %v", kernel, i)
+		}
+	}
+}
+
+func TestJobsThatCrossDoNotKeepEachOtherWaiting(t *testing.T) {
+	t.Parallel()
+	var workers []*worker
+	workers = append(workers, job("g", share.GuaranteedBurst, 50, 300*us, "x", "y")...)
+	workers = append(workers, job("h", share.GuaranteedBurst, 50, 300*us, "y", "z")...)
+	workers = append(workers, job("i", share.GuaranteedBurst, 50, 300*us, "z", "x")...)
+	m := simulate(t, workers...)
+	m.run(10 * time.Second)
+	for _, w := range workers {
+		require.Greater(t, w.done, 3000)
+	}
+}
+
+func TestHalfLaunchedCollectiveEnds(t *testing.T) {
+	t.Parallel()
+	random := rand.New(rand.NewPCG(9, 10))
+	ranks := job("j", share.GuaranteedBurst, 50, 300*us, "x", "y", "z")
+	for _, w := range ranks {
+		w.think = func() time.Duration { return time.Duration(1+random.IntN(400)) * us }
+	}
+	m := simulate(t, append(ranks,
+		busy(tenant("a", "x", share.GuaranteedBurst, 50), 200*us),
+		busy(tenant("b", "y", share.GuaranteedBurst, 50), 200*us))...)
+	m.run(10 * time.Second)
+	require.Less(t, slices.Max(ranks[0].took), 100*ms)
+	require.Greater(t, ranks[0].done, 4000)
+}
