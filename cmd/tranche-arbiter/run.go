@@ -17,13 +17,13 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/klog/v2"
 
+	"github.com/tranche-dra/tranche/pkg/api/v1alpha1"
 	"github.com/tranche-dra/tranche/pkg/arbiter"
 	"github.com/tranche-dra/tranche/pkg/events"
 	"github.com/tranche-dra/tranche/pkg/guarantee"
 	"github.com/tranche-dra/tranche/pkg/hostdir"
 	"github.com/tranche-dra/tranche/pkg/metrics"
 	"github.com/tranche-dra/tranche/pkg/share"
-	"github.com/tranche-dra/tranche/pkg/slices"
 )
 
 const (
@@ -127,7 +127,8 @@ func newStatuses(c config, source guarantee.Source) (run func(context.Context), 
 	if err != nil {
 		return nil, err
 	}
-	return guarantee.New(guarantee.Config{Driver: slices.DriverName}, source, writer).Run, nil
+	// The name from here, as package slices would bring all of Kubernetes' kinds along.
+	return guarantee.New(guarantee.Config{Driver: v1alpha1.DriverName}, source, writer).Run, nil
 }
 
 func restConfig(kubeconfig string) (*rest.Config, error) {

@@ -10,12 +10,13 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/dynamic-resource-allocation/resourceslice"
 
+	"github.com/tranche-dra/tranche/pkg/api/v1alpha1"
 	"github.com/tranche-dra/tranche/pkg/card"
 )
 
 // DriverName is the name under which the cards are published, and the domain of
 // their taints.
-const DriverName = "gpu.tranche.dev"
+const DriverName = v1alpha1.DriverName
 
 const (
 	// DefaultSlots is how many shares a card takes where nothing else is said.

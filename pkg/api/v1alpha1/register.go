@@ -11,7 +11,9 @@ import (
 
 // Group, Version and kinds as documents name them.
 const (
-	Group           = "tranche.dev"
+	Group = "tranche.dev"
+	// DriverName is the name of the DRA driver, in slices, claims and classes.
+	DriverName      = "gpu." + Group
 	Version         = "v1alpha1"
 	KindShareConfig = "ShareConfig"
 	KindNodeConfig  = "NodeConfig"
