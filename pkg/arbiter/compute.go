@@ -30,6 +30,8 @@ type compute struct {
 	done chan struct{}
 	// scheduling is how the thread runs, set before the first command.
 	scheduling string
+	// wakeups counts them.
+	wakeups atomic.Uint64
 
 	scheduler *lease.Scheduler
 	tenants   map[share.Key]*tenant
@@ -149,6 +151,7 @@ func (c *compute) run(ctx context.Context) {
 			}
 		}
 		c.alarm.sleep(max(next, now+shortestSleep))
+		c.wakeups.Add(1)
 	}
 }
 

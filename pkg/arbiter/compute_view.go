@@ -30,7 +30,7 @@ func (a *Arbiter) Guarantees(ctx context.Context) []nodeview.Guarantee {
 // View is all that is known of the cards that have shares.
 func (a *Arbiter) View(ctx context.Context) nodeview.Node {
 	cards, shares := a.leases(ctx)
-	node := nodeview.Node{Version: a.config.Version, Scheduling: a.compute.scheduling, Cards: []nodeview.Card{}}
+	node := nodeview.Node{Version: a.config.Version, Scheduling: a.compute.scheduling, Wakeups: a.compute.wakeups.Load(), Cards: []nodeview.Card{}}
 	a.mu.Lock()
 	hosted := slices.Collect(maps.Values(a.hosted))
 	a.mu.Unlock()

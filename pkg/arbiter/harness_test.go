@@ -53,6 +53,10 @@ type usage struct {
 	kept  uint64 // of the first card
 	err   error
 	reads int
+	// computed by processes of the first card, as parts of the time, and how often
+	// somebody asked.
+	computed map[int]float64
+	asked    int
 	// before is called before every reading, without the lock.
 	before func()
 }
@@ -89,6 +93,32 @@ func (u *usage) keep(bytes uint64) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	u.kept = bytes
+}
+
+func (u *usage) Computed(_ context.Context, id card.UUID) ([]card.ProcessCompute, error) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.asked++
+	var processes []card.ProcessCompute
+	for pid, part := range u.computed {
+		if id == fixture.Card(0).UUID {
+			processes = append(processes, card.ProcessCompute{PID: pid, Part: part})
+		}
+	}
+	return processes, u.err
+}
+
+func (u *usage) computeReads() int {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return u.asked
+}
+
+// compute says what part of the time a process has work on the first card.
+func (u *usage) compute(pid int, part float64) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.computed = map[int]float64{pid: part}
 }
 
 // set says what a process holds of the first card.

@@ -4,6 +4,7 @@ package arbiter_test
 
 import (
 	"context"
+	"fmt"
 	"math/rand/v2"
 	"sync"
 	"sync/atomic"
@@ -351,6 +352,22 @@ func TestWhoWaitsSeesThatThereIsAnArbiter(t *testing.T) {
 		before := waiter.Grant.Beat.Load()
 		eventually(t, func() bool { return waiter.Grant.Beat.Load() > before && holder.Grant.Beat.Load() > before }, "the arbiter's beat")
 	}
+}
+
+func TestSharesThatWantNothingWakeNobody(t *testing.T) {
+	t.Parallel()
+	n := newNode(t)
+	a := n.start(t)
+	for i := range 64 {
+		c := attach(t, n.served(t, some(fmt.Sprint(i), 256, with(share.BestEffort, 0), func(s *share.Share) { s.Card = fixture.Card(i % 4).UUID })))
+		c.Want()
+		c.Rest()
+	}
+	eventually(t, func() bool {
+		before := a.View(t.Context()).Wakeups
+		<-time.After(100 * time.Millisecond)
+		return a.View(t.Context()).Wakeups-before <= 2
+	}, "nobody but who asks for this")
 }
 
 func TestTheWindowIsDividedAmongTheBusyProcesses(t *testing.T) {

@@ -86,6 +86,10 @@ func (a *Arbiter) readCompute(ctx context.Context, usage ComputeUsage, c *hosted
 // the card since the last reading.
 func (a *Arbiter) compareCompute(ctx context.Context, c *hostedCard, used []card.ProcessCompute, strangers []stranger) {
 	w := &c.watched.compute
+	if len(used) == 0 { // nothing to ask about
+		w.before, w.found = nil, nil
+		return
+	}
 	_, shares := a.leases(ctx)
 	now := time.Now()
 	before, since := w.before, w.since

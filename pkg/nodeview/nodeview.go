@@ -16,6 +16,8 @@ type Node struct {
 	// Scheduling says how the thread that divides compute runs: "fifo" in real time,
 	// "nice" with a better priority than others, "normal" where neither is allowed.
 	Scheduling string `json:"scheduling"`
+	// Wakeups of that thread: none while nobody wants a card.
+	Wakeups uint64 `json:"wakeups"`
 	// Cards that have shares, by UUID.
 	Cards []Card `json:"cards"`
 }

@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package arbiter_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tranche-dra/tranche/pkg/arbiter"
+	"github.com/tranche-dra/tranche/pkg/share"
+	"github.com/tranche-dra/tranche/pkg/wire"
+	"github.com/tranche-dra/tranche/tests/wireclient"
+)
+
+func TestWhoComputesWithoutALeaseIsFound(t *testing.T) {
+	t.Parallel()
+	n := newNode(t)
+	n.watch(arbiter.ActionWithhold)
+	a := n.start(t)
+	dir := n.served(t, some("greedy", 1024))
+	n.served(t, some("peaceful", 1024))
+	h := startHelper(t)
+	h.ask(t, "attach", dir)
+	n.usage.compute(h.pid(), 0.9)
+	look := connect(t, dir, wireclient.Hello(wire.RoleObserver))
+	eventually(t, func() bool { return look.Grant.Flags.Load()&wire.GrantWithheld != 0 }, "it computes, and never had the card")
+	require.True(t, contains(n.events.all(), "team-a/greedy ComputeWithoutLease: processes of this share compute on card "), n.events.all())
+	require.False(t, contains(n.events.all(), "peaceful"), n.events.all())
+	require.Equal(t, 1, a.viewOf(t, "greedy").Findings["ComputeWithoutLease"])
+	n.usage.compute(h.pid(), 0.01)
+	eventually(t, func() bool { return look.Grant.Flags.Load()&wire.GrantWithheld == 0 }, "it does not any more")
+}
+
+func TestWhoComputesWithoutALeaseIsKilledWhereThatIsAskedFor(t *testing.T) {
+	t.Parallel()
+	n := newNode(t)
+	n.watch(arbiter.ActionKill)
+	n.start(t)
+	dir := n.served(t, some("greedy", 1024))
+	n.served(t, some("peaceful", 1024))
+	h := startHelper(t)
+	h.ask(t, "attach", dir)
+	n.usage.compute(h.pid(), 0.9)
+	require.Error(t, h.Wait())
+}
+
+func TestWhoMayUseTheWholeCardComputesAsHeLikes(t *testing.T) {
+	t.Parallel()
+	n := newNode(t)
+	n.watch(arbiter.ActionKill)
+	n.start(t)
+	dir := n.served(t, some("free", 1024, with(share.BestEffort, 0)))
+	h := startHelper(t)
+	h.ask(t, "attach", dir)
+	n.usage.compute(h.pid(), 1)
+	before := n.usage.computeReads()
+	eventually(t, func() bool { return n.usage.computeReads() > before+2 }, "it was looked at")
+	require.Empty(t, n.events.all())
+	require.Equal(t, "true", h.ask(t, "take", mib))
+}
