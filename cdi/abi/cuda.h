@@ -656,6 +656,9 @@ CUresult cuStreamBeginCaptureToGraph(CUstream hStream, CUgraph hGraph, const CUg
 	const CUgraphEdgeData *dependencyData, size_t numDependencies, CUstreamCaptureMode mode);
 CUresult cuStreamBeginCaptureToGraph_ptsz(CUstream hStream, CUgraph hGraph, const CUgraphNode *dependencies,
 	const CUgraphEdgeData *dependencyData, size_t numDependencies, CUstreamCaptureMode mode);
+/* Of a newer driver than these headers: what is known is that it takes so many words. */
+CUresult cuStreamBeginRecaptureToGraph(CUstream hStream, void *second, void *third, void *fourth, void *fifth, void *sixth);
+CUresult cuStreamBeginRecaptureToGraph_ptsz(CUstream hStream, void *second, void *third, void *fourth, void *fifth, void *sixth);
 CUresult cuStreamCopyAttributes(CUstream dstStream, CUstream srcStream);
 CUresult cuStreamCopyAttributes_ptsz(CUstream dst, CUstream src);
 CUresult cuStreamCreate(CUstream *phStream, unsigned int Flags);

@@ -288,13 +288,13 @@ bool around_end_graph_exec(struct around *around, CUresult *result)
 }
 
 /* A graph is one command: its lease first, then its memory. */
-static CUresult begin_launch(struct around *around, CUgraphExec exec, CUstream stream)
+CUresult around_begin_graph_launch(struct around *around, CUgraphExec exec, CUstream stream, enum around_stream none)
 {
 	struct around lease = { .idle = true };
 	CUresult result = launch_refusal();
 
 	if (result == CUDA_SUCCESS && !lease_is_free())
-		result = lease_begin(&lease, &(struct work){ .what = exec, .units = 1, .stream = stream });
+		result = lease_begin(&lease, &(struct work){ .what = exec, .units = 1, .stream = lease_stream(stream, none) });
 	*around = lease;
 	if (result == CUDA_SUCCESS)
 		result = around_begin_graph_exec(around, exec);
@@ -305,11 +305,6 @@ static CUresult begin_launch(struct around *around, CUgraphExec exec, CUstream s
 	return result;
 }
 
-CUresult around_begin_graph_launch(struct around *around, CUgraphExec exec, CUstream stream)
-{
-	return begin_launch(around, exec, lease_stream(stream, false));
-}
-
 bool around_end_graph_launch(struct around *around, CUresult *result)
 {
 	bool again = around_end_graph_exec(around, result);
@@ -317,16 +312,6 @@ bool around_end_graph_launch(struct around *around, CUresult *result)
 	if (!again && around->thread)
 		lease_end(around);
 	return again;
-}
-
-CUresult around_begin_graph_launch_ptsz(struct around *around, CUgraphExec exec, CUstream stream)
-{
-	return begin_launch(around, exec, lease_stream(stream, true));
-}
-
-bool around_end_graph_launch_ptsz(struct around *around, CUresult *result)
-{
-	return around_end_graph_launch(around, result);
 }
 
 CUresult around_begin_graph_end(struct around *around, CUgraphExec exec)

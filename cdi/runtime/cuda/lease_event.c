@@ -39,22 +39,12 @@ bool capture_is_on(CUstream stream)
 
 /* Captures begin and end in many ways, and some ends fail: the stream itself says whether it is
  * being captured. */
-static CUresult capture_begin(struct around *around, CUstream stream)
+CUresult around_begin_capture(struct around *around, CUstream stream, enum around_stream none)
 {
-	*around = (struct around){ .handle = stream };
+	(void)around, (void)stream, (void)none;
 	/* Before the capture is on: who launches on another thread misses nothing. */
 	__atomic_add_fetch(&lease_captures, 1, __ATOMIC_ACQ_REL);
 	return CUDA_SUCCESS;
-}
-
-CUresult around_begin_capture(struct around *around, CUstream stream)
-{
-	return capture_begin(around, lease_stream(stream, false));
-}
-
-CUresult around_begin_capture_ptsz(struct around *around, CUstream stream)
-{
-	return capture_begin(around, lease_stream(stream, true));
 }
 
 bool around_end_capture(struct around *around, CUresult *result)
@@ -65,25 +55,11 @@ bool around_end_capture(struct around *around, CUresult *result)
 	return false;
 }
 
-bool around_end_capture_ptsz(struct around *around, CUresult *result)
+CUresult around_begin_capture_end(struct around *around, CUstream stream, enum around_stream none)
 {
-	return around_end_capture(around, result);
-}
-
-static CUresult capture_finish(struct around *around, CUstream stream)
-{
+	stream = lease_stream(stream, none);
 	*around = (struct around){ .idle = !capture_is_on(stream), .handle = stream };
 	return CUDA_SUCCESS;
-}
-
-CUresult around_begin_capture_end(struct around *around, CUstream stream)
-{
-	return capture_finish(around, lease_stream(stream, false));
-}
-
-CUresult around_begin_capture_end_ptsz(struct around *around, CUstream stream)
-{
-	return capture_finish(around, lease_stream(stream, true));
 }
 
 bool around_end_capture_end(struct around *around, CUresult *result)
@@ -97,11 +73,6 @@ bool around_end_capture_end(struct around *around, CUresult *result)
 	       !__atomic_compare_exchange_n(&lease_captures, &captures, captures - 1, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
 		;
 	return false;
-}
-
-bool around_end_capture_end_ptsz(struct around *around, CUresult *result)
-{
-	return around_end_capture_end(around, result);
 }
 
 /* ---- pools ------------------------------------------------------------------------ */

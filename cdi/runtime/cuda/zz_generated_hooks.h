@@ -156,12 +156,122 @@ enum cuda_hook {
 	HOOK_cuCtxSynchronize_v2,
 	HOOK_cuStreamDestroy,
 	HOOK_cuStreamDestroy_v2,
+	HOOK_cuMemcpy,
+	HOOK_cuMemcpy2D,
+	HOOK_cuMemcpy2D_v2,
+	HOOK_cuMemcpy2D_v2_ptds,
+	HOOK_cuMemcpy2DAsync,
+	HOOK_cuMemcpy2DAsync_v2,
+	HOOK_cuMemcpy2DAsync_v2_ptsz,
+	HOOK_cuMemcpy2DUnaligned,
+	HOOK_cuMemcpy2DUnaligned_v2,
+	HOOK_cuMemcpy2DUnaligned_v2_ptds,
+	HOOK_cuMemcpy3D,
+	HOOK_cuMemcpy3D_v2,
+	HOOK_cuMemcpy3D_v2_ptds,
+	HOOK_cuMemcpy3DAsync,
+	HOOK_cuMemcpy3DAsync_v2,
+	HOOK_cuMemcpy3DAsync_v2_ptsz,
+	HOOK_cuMemcpy3DBatchAsync,
+	HOOK_cuMemcpy3DBatchAsync_ptsz,
+	HOOK_cuMemcpy3DBatchAsync_v2,
+	HOOK_cuMemcpy3DBatchAsync_v2_ptsz,
+	HOOK_cuMemcpy3DPeer,
+	HOOK_cuMemcpy3DPeer_ptds,
+	HOOK_cuMemcpy3DPeerAsync,
+	HOOK_cuMemcpy3DPeerAsync_ptsz,
+	HOOK_cuMemcpy3DWithAttributesAsync,
+	HOOK_cuMemcpy3DWithAttributesAsync_ptsz,
+	HOOK_cuMemcpy_ptds,
+	HOOK_cuMemcpyAsync,
+	HOOK_cuMemcpyAsync_ptsz,
+	HOOK_cuMemcpyAtoA,
+	HOOK_cuMemcpyAtoA_v2,
+	HOOK_cuMemcpyAtoA_v2_ptds,
+	HOOK_cuMemcpyAtoD,
+	HOOK_cuMemcpyAtoD_v2,
+	HOOK_cuMemcpyAtoD_v2_ptds,
+	HOOK_cuMemcpyAtoH,
+	HOOK_cuMemcpyAtoH_v2,
+	HOOK_cuMemcpyAtoH_v2_ptds,
+	HOOK_cuMemcpyAtoHAsync,
+	HOOK_cuMemcpyAtoHAsync_v2,
+	HOOK_cuMemcpyAtoHAsync_v2_ptsz,
+	HOOK_cuMemcpyBatchAsync,
+	HOOK_cuMemcpyBatchAsync_ptsz,
+	HOOK_cuMemcpyBatchAsync_v2,
+	HOOK_cuMemcpyBatchAsync_v2_ptsz,
+	HOOK_cuMemcpyDtoA,
+	HOOK_cuMemcpyDtoA_v2,
+	HOOK_cuMemcpyDtoA_v2_ptds,
+	HOOK_cuMemcpyDtoD,
+	HOOK_cuMemcpyDtoD_v2,
+	HOOK_cuMemcpyDtoD_v2_ptds,
+	HOOK_cuMemcpyDtoDAsync,
+	HOOK_cuMemcpyDtoDAsync_v2,
+	HOOK_cuMemcpyDtoDAsync_v2_ptsz,
+	HOOK_cuMemcpyDtoH,
+	HOOK_cuMemcpyDtoH_v2,
+	HOOK_cuMemcpyDtoH_v2_ptds,
+	HOOK_cuMemcpyDtoHAsync,
+	HOOK_cuMemcpyDtoHAsync_v2,
+	HOOK_cuMemcpyDtoHAsync_v2_ptsz,
+	HOOK_cuMemcpyHtoA,
+	HOOK_cuMemcpyHtoA_v2,
+	HOOK_cuMemcpyHtoA_v2_ptds,
+	HOOK_cuMemcpyHtoAAsync,
+	HOOK_cuMemcpyHtoAAsync_v2,
+	HOOK_cuMemcpyHtoAAsync_v2_ptsz,
+	HOOK_cuMemcpyHtoD,
+	HOOK_cuMemcpyHtoD_v2,
+	HOOK_cuMemcpyHtoD_v2_ptds,
+	HOOK_cuMemcpyHtoDAsync,
+	HOOK_cuMemcpyHtoDAsync_v2,
+	HOOK_cuMemcpyHtoDAsync_v2_ptsz,
+	HOOK_cuMemcpyPeer,
+	HOOK_cuMemcpyPeer_ptds,
+	HOOK_cuMemcpyPeerAsync,
+	HOOK_cuMemcpyPeerAsync_ptsz,
+	HOOK_cuMemcpyWithAttributesAsync,
+	HOOK_cuMemcpyWithAttributesAsync_ptsz,
+	HOOK_cuMemsetD16,
+	HOOK_cuMemsetD16_v2,
+	HOOK_cuMemsetD16_v2_ptds,
+	HOOK_cuMemsetD16Async,
+	HOOK_cuMemsetD16Async_ptsz,
+	HOOK_cuMemsetD2D16,
+	HOOK_cuMemsetD2D16_v2,
+	HOOK_cuMemsetD2D16_v2_ptds,
+	HOOK_cuMemsetD2D16Async,
+	HOOK_cuMemsetD2D16Async_ptsz,
+	HOOK_cuMemsetD2D32,
+	HOOK_cuMemsetD2D32_v2,
+	HOOK_cuMemsetD2D32_v2_ptds,
+	HOOK_cuMemsetD2D32Async,
+	HOOK_cuMemsetD2D32Async_ptsz,
+	HOOK_cuMemsetD2D8,
+	HOOK_cuMemsetD2D8_v2,
+	HOOK_cuMemsetD2D8_v2_ptds,
+	HOOK_cuMemsetD2D8Async,
+	HOOK_cuMemsetD2D8Async_ptsz,
+	HOOK_cuMemsetD32,
+	HOOK_cuMemsetD32_v2,
+	HOOK_cuMemsetD32_v2_ptds,
+	HOOK_cuMemsetD32Async,
+	HOOK_cuMemsetD32Async_ptsz,
+	HOOK_cuMemsetD8,
+	HOOK_cuMemsetD8_v2,
+	HOOK_cuMemsetD8_v2_ptds,
+	HOOK_cuMemsetD8Async,
+	HOOK_cuMemsetD8Async_ptsz,
 	HOOK_cuStreamBeginCapture,
 	HOOK_cuStreamBeginCapture_ptsz,
 	HOOK_cuStreamBeginCapture_v2,
 	HOOK_cuStreamBeginCapture_v2_ptsz,
 	HOOK_cuStreamBeginCaptureToGraph,
 	HOOK_cuStreamBeginCaptureToGraph_ptsz,
+	HOOK_cuStreamBeginRecaptureToGraph,
+	HOOK_cuStreamBeginRecaptureToGraph_ptsz,
 	HOOK_cuStreamEndCapture,
 	HOOK_cuStreamEndCapture_ptsz,
 	CUDA_HOOKS,
@@ -1522,6 +1632,978 @@ static inline CUresult real_cuStreamDestroy_v2(CUstream hStream)
 	return real != NULL ? real(hStream) : CUDA_ERROR_NOT_FOUND;
 }
 
+typedef CUresult real_fn_cuMemcpy(CUdeviceptr dst, CUdeviceptr src, size_t ByteCount);
+
+static inline CUresult real_cuMemcpy(CUdeviceptr dst, CUdeviceptr src, size_t ByteCount)
+{
+	real_fn_cuMemcpy *real = (real_fn_cuMemcpy *)cuda_real(HOOK_cuMemcpy);
+
+	return real != NULL ? real(dst, src, ByteCount) : CUDA_ERROR_NOT_FOUND;
+}
+
+typedef CUresult real_fn_cuMemcpy2D(const CUDA_MEMCPY2D_v1 *pCopy);
+
+static inline CUresult real_cuMemcpy2D(const CUDA_MEMCPY2D_v1 *pCopy)
+{
+	real_fn_cuMemcpy2D *real = (real_fn_cuMemcpy2D *)cuda_real(HOOK_cuMemcpy2D);
+
+	return real != NULL ? real(pCopy) : CUDA_ERROR_NOT_FOUND;
+}
+
+typedef CUresult real_fn_cuMemcpy2D_v2(const CUDA_MEMCPY2D *pCopy);
+
+static inline CUresult real_cuMemcpy2D_v2(const CUDA_MEMCPY2D *pCopy)
+{
+	real_fn_cuMemcpy2D_v2 *real = (real_fn_cuMemcpy2D_v2 *)cuda_real(HOOK_cuMemcpy2D_v2);
+
+	return real != NULL ? real(pCopy) : CUDA_ERROR_NOT_FOUND;
+}
+
+typedef CUresult real_fn_cuMemcpy2D_v2_ptds(const CUDA_MEMCPY2D *pCopy);
+
+static inline CUresult real_cuMemcpy2D_v2_ptds(const CUDA_MEMCPY2D *pCopy)
+{
+	real_fn_cuMemcpy2D_v2_ptds *real = (real_fn_cuMemcpy2D_v2_ptds *)cuda_real(HOOK_cuMemcpy2D_v2_ptds);
+
+	return real != NULL ? real(pCopy) : CUDA_ERROR_NOT_FOUND;
+}
+
+typedef CUresult real_fn_cuMemcpy2DAsync(const CUDA_MEMCPY2D_v1 *pCopy, CUstream hStream);
+
+static inline CUresult real_cuMemcpy2DAsync(const CUDA_MEMCPY2D_v1 *pCopy, CUstream hStream)
+{
+	real_fn_cuMemcpy2DAsync *real = (real_fn_cuMemcpy2DAsync *)cuda_real(HOOK_cuMemcpy2DAsync);
+
+	return real != NULL ? real(pCopy, hStream) : CUDA_ERROR_NOT_FOUND;
+}
+
+typedef CUresult real_fn_cuMemcpy2DAsync_v2(const CUDA_MEMCPY2D *pCopy, CUstream hStream);
+
+static inline CUresult real_cuMemcpy2DAsync_v2(const CUDA_MEMCPY2D *pCopy, CUstream hStream)
+{
+	real_fn_cuMemcpy2DAsync_v2 *real = (real_fn_cuMemcpy2DAsync_v2 *)cuda_real(HOOK_cuMemcpy2DAsync_v2);
+
+	return real != NULL ? real(pCopy, hStream) : CUDA_ERROR_NOT_FOUND;
+}
+
+typedef CUresult real_fn_cuMemcpy2DAsync_v2_ptsz(const CUDA_MEMCPY2D *pCopy, CUstream hStream);
+
+static inline CUresult real_cuMemcpy2DAsync_v2_ptsz(const CUDA_MEMCPY2D *pCopy, CUstream hStream)
+{
+	real_fn_cuMemcpy2DAsync_v2_ptsz *real = (real_fn_cuMemcpy2DAsync_v2_ptsz *)cuda_real(HOOK_cuMemcpy2DAsync_v2_ptsz);
+
+	return real != NULL ? real(pCopy, hStream) : CUDA_ERROR_NOT_FOUND;
+}
+
+typedef CUresult real_fn_cuMemcpy2DUnaligned(const CUDA_MEMCPY2D_v1 *pCopy);
+
+static inline CUresult real_cuMemcpy2DUnaligned(const CUDA_MEMCPY2D_v1 *pCopy)
+{
+	real_fn_cuMemcpy2DUnaligned *real = (real_fn_cuMemcpy2DUnaligned *)cuda_real(HOOK_cuMemcpy2DUnaligned);
+
+	return real != NULL ? real(pCopy) : CUDA_ERROR_NOT_FOUND;
+}
+
+typedef CUresult real_fn_cuMemcpy2DUnaligned_v2(const CUDA_MEMCPY2D *pCopy);
+
+static inline CUresult real_cuMemcpy2DUnaligned_v2(const CUDA_MEMCPY2D *pCopy)
+{
+	real_fn_cuMemcpy2DUnaligned_v2 *real = (real_fn_cuMemcpy2DUnaligned_v2 *)cuda_real(HOOK_cuMemcpy2DUnaligned_v2);
+
+	return real != NULL ? real(pCopy) : CUDA_ERROR_NOT_FOUND;
+}
+
+typedef CUresult real_fn_cuMemcpy2DUnaligned_v2_ptds(const CUDA_MEMCPY2D *pCopy);
+
+static inline CUresult real_cuMemcpy2DUnaligned_v2_ptds(const CUDA_MEMCPY2D *pCopy)
+{
+	real_fn_cuMemcpy2DUnaligned_v2_ptds *real = (real_fn_cuMemcpy2DUnaligned_v2_ptds *)cuda_real(HOOK_cuMemcpy2DUnaligned_v2_ptds);
+
+	return real != NULL ? real(pCopy) : CUDA_ERROR_NOT_FOUND;
+}
+
+typedef CUresult real_fn_cuMemcpy3D(const CUDA_MEMCPY3D_v1 *pCopy);
+
+static inline CUresult real_cuMemcpy3D(const CUDA_MEMCPY3D_v1 *pCopy)
+{
+	real_fn_cuMemcpy3D *real = (real_fn_cuMemcpy3D *)cuda_real(HOOK_cuMemcpy3D);
+
+	return real != NULL ? real(pCopy) : CUDA_ERROR_NOT_FOUND;
+}
+
+typedef CUresult real_fn_cuMemcpy3D_v2(const CUDA_MEMCPY3D *pCopy);
+
+static inline CUresult real_cuMemcpy3D_v2(const CUDA_MEMCPY3D *pCopy)
+{
+	real_fn_cuMemcpy3D_v2 *real = (real_fn_cuMemcpy3D_v2 *)cuda_real(HOOK_cuMemcpy3D_v2);
+
+	return real != NULL ? real(pCopy) : CUDA_ERROR_NOT_FOUND;
+}
+
+typedef CUresult real_fn_cuMemcpy3D_v2_ptds(const CUDA_MEMCPY3D *pCopy);
+
+static inline CUresult real_cuMemcpy3D_v2_ptds(const CUDA_MEMCPY3D *pCopy)
+{
+	real_fn_cuMemcpy3D_v2_ptds *real = (real_fn_cuMemcpy3D_v2_ptds *)cuda_real(HOOK_cuMemcpy3D_v2_ptds);
+
+	return real != NULL ? real(pCopy) : CUDA_ERROR_NOT_FOUND;
+}
+
+typedef CUresult real_fn_cuMemcpy3DAsync(const CUDA_MEMCPY3D_v1 *pCopy, CUstream hStream);
+
+static inline CUresult real_cuMemcpy3DAsync(const CUDA_MEMCPY3D_v1 *pCopy, CUstream hStream)
+{
+	real_fn_cuMemcpy3DAsync *real = (real_fn_cuMemcpy3DAsync *)cuda_real(HOOK_cuMemcpy3DAsync);
+
+	return real != NULL ? real(pCopy, hStream) : CUDA_ERROR_NOT_FOUND;
+}
+
+typedef CUresult real_fn_cuMemcpy3DAsync_v2(const CUDA_MEMCPY3D *pCopy, CUstream hStream);
+
+static inline CUresult real_cuMemcpy3DAsync_v2(const CUDA_MEMCPY3D *pCopy, CUstream hStream)
+{
+	real_fn_cuMemcpy3DAsync_v2 *real = (real_fn_cuMemcpy3DAsync_v2 *)cuda_real(HOOK_cuMemcpy3DAsync_v2);
+
+	return real != NULL ? real(pCopy, hStream) : CUDA_ERROR_NOT_FOUND;
+}
+
+typedef CUresult real_fn_cuMemcpy3DAsync_v2_ptsz(const CUDA_MEMCPY3D *pCopy, CUstream hStream);
+
+static inline CUresult real_cuMemcpy3DAsync_v2_ptsz(const CUDA_MEMCPY3D *pCopy, CUstream hStream)
+{
+	real_fn_cuMemcpy3DAsync_v2_ptsz *real = (real_fn_cuMemcpy3DAsync_v2_ptsz *)cuda_real(HOOK_cuMemcpy3DAsync_v2_ptsz);
+
+	return real != NULL ? real(pCopy, hStream) : CUDA_ERROR_NOT_FOUND;
+}
+
+typedef CUresult real_fn_cuMemcpy3DBatchAsync(size_t numOps, CUDA_MEMCPY3D_BATCH_OP *opList, size_t *failIdx, unsigned long long flags, CUstream hStream);
+
+static inline CUresult real_cuMemcpy3DBatchAsync(size_t numOps, CUDA_MEMCPY3D_BATCH_OP *opList, size_t *failIdx, unsigned long long flags, CUstream hStream)
+{
+	real_fn_cuMemcpy3DBatchAsync *real = (real_fn_cuMemcpy3DBatchAsync *)cuda_real(HOOK_cuMemcpy3DBatchAsync);
+
+	return real != NULL ? real(numOps, opList, failIdx, flags, hStream) : CUDA_ERROR_NOT_FOUND;
+}
+
+typedef CUresult real_fn_cuMemcpy3DBatchAsync_ptsz(size_t numOps, CUDA_MEMCPY3D_BATCH_OP *opList, size_t *failIdx, unsigned long long flags, CUstream hStream);
+
+static inline CUresult real_cuMemcpy3DBatchAsync_ptsz(size_t numOps, CUDA_MEMCPY3D_BATCH_OP *opList, size_t *failIdx, unsigned long long flags, CUstream hStream)
+{
+	real_fn_cuMemcpy3DBatchAsync_ptsz *real = (real_fn_cuMemcpy3DBatchAsync_ptsz *)cuda_real(HOOK_cuMemcpy3DBatchAsync_ptsz);
+
+	return real != NULL ? real(numOps, opList, failIdx, flags, hStream) : CUDA_ERROR_NOT_FOUND;
+}
+
+typedef CUresult real_fn_cuMemcpy3DBatchAsync_v2(size_t numOps, CUDA_MEMCPY3D_BATCH_OP *opList, unsigned long long flags, CUstream hStream);
+
+static inline CUresult real_cuMemcpy3DBatchAsync_v2(size_t numOps, CUDA_MEMCPY3D_BATCH_OP *opList, unsigned long long flags, CUstream hStream)
+{
+	real_fn_cuMemcpy3DBatchAsync_v2 *real = (real_fn_cuMemcpy3DBatchAsync_v2 *)cuda_real(HOOK_cuMemcpy3DBatchAsync_v2);
+
+	return real != NULL ? real(numOps, opList, flags, hStream) : CUDA_ERROR_NOT_FOUND;
+}
+
+typedef CUresult real_fn_cuMemcpy3DBatchAsync_v2_ptsz(size_t numOps, CUDA_MEMCPY3D_BATCH_OP *opList, unsigned long long flags, CUstream hStream);
+
+static inline CUresult real_cuMemcpy3DBatchAsync_v2_ptsz(size_t numOps, CUDA_MEMCPY3D_BATCH_OP *opList, unsigned long long flags, CUstream hStream)
+{
+	real_fn_cuMemcpy3DBatchAsync_v2_ptsz *real = (real_fn_cuMemcpy3DBatchAsync_v2_ptsz *)cuda_real(HOOK_cuMemcpy3DBatchAsync_v2_ptsz);
+
+	return real != NULL ? real(numOps, opList, flags, hStream) : CUDA_ERROR_NOT_FOUND;
+}
+
+typedef CUresult real_fn_cuMemcpy3DPeer(const CUDA_MEMCPY3D_PEER *pCopy);
+
+static inline CUresult real_cuMemcpy3DPeer(const CUDA_MEMCPY3D_PEER *pCopy)
+{
+	real_fn_cuMemcpy3DPeer *real = (real_fn_cuMemcpy3DPeer *)cuda_real(HOOK_cuMemcpy3DPeer);
+
+	return real != NULL ? real(pCopy) : CUDA_ERROR_NOT_FOUND;
+}
+
+typedef CUresult real_fn_cuMemcpy3DPeer_ptds(const CUDA_MEMCPY3D_PEER *pCopy);
+
+static inline CUresult real_cuMemcpy3DPeer_ptds(const CUDA_MEMCPY3D_PEER *pCopy)
+{
+	real_fn_cuMemcpy3DPeer_ptds *real = (real_fn_cuMemcpy3DPeer_ptds *)cuda_real(HOOK_cuMemcpy3DPeer_ptds);
+
+	return real != NULL ? real(pCopy) : CUDA_ERROR_NOT_FOUND;
+}
+
+typedef CUresult real_fn_cuMemcpy3DPeerAsync(const CUDA_MEMCPY3D_PEER *pCopy, CUstream hStream);
+
+static inline CUresult real_cuMemcpy3DPeerAsync(const CUDA_MEMCPY3D_PEER *pCopy, CUstream hStream)
+{
+	real_fn_cuMemcpy3DPeerAsync *real = (real_fn_cuMemcpy3DPeerAsync *)cuda_real(HOOK_cuMemcpy3DPeerAsync);
+
+	return real != NULL ? real(pCopy, hStream) : CUDA_ERROR_NOT_FOUND;
+}
+
+typedef CUresult real_fn_cuMemcpy3DPeerAsync_ptsz(const CUDA_MEMCPY3D_PEER *pCopy, CUstream hStream);
+
+static inline CUresult real_cuMemcpy3DPeerAsync_ptsz(const CUDA_MEMCPY3D_PEER *pCopy, CUstream hStream)
+{
+	real_fn_cuMemcpy3DPeerAsync_ptsz *real = (real_fn_cuMemcpy3DPeerAsync_ptsz *)cuda_real(HOOK_cuMemcpy3DPeerAsync_ptsz);
+
+	return real != NULL ? real(pCopy, hStream) : CUDA_ERROR_NOT_FOUND;
+}
+
+typedef CUresult real_fn_cuMemcpy3DWithAttributesAsync(CUDA_MEMCPY3D_BATCH_OP *op, unsigned long long flags, CUstream hStream);
+
+static inline CUresult real_cuMemcpy3DWithAttributesAsync(CUDA_MEMCPY3D_BATCH_OP *op, unsigned long long flags, CUstream hStream)
+{
+	real_fn_cuMemcpy3DWithAttributesAsync *real = (real_fn_cuMemcpy3DWithAttributesAsync *)cuda_real(HOOK_cuMemcpy3DWithAttributesAsync);
+
+	return real != NULL ? real(op, flags, hStream) : CUDA_ERROR_NOT_FOUND;
+}
+
+typedef CUresult real_fn_cuMemcpy3DWithAttributesAsync_ptsz(CUDA_MEMCPY3D_BATCH_OP *op, unsigned long long flags, CUstream hStream);
+
+static inline CUresult real_cuMemcpy3DWithAttributesAsync_ptsz(CUDA_MEMCPY3D_BATCH_OP *op, unsigned long long flags, CUstream hStream)
+{
+	real_fn_cuMemcpy3DWithAttributesAsync_ptsz *real = (real_fn_cuMemcpy3DWithAttributesAsync_ptsz *)cuda_real(HOOK_cuMemcpy3DWithAttributesAsync_ptsz);
+
+	return real != NULL ? real(op, flags, hStream) : CUDA_ERROR_NOT_FOUND;
+}
+
+typedef CUresult real_fn_cuMemcpy_ptds(CUdeviceptr dst, CUdeviceptr src, size_t ByteCount);
+
+static inline CUresult real_cuMemcpy_ptds(CUdeviceptr dst, CUdeviceptr src, size_t ByteCount)
+{
+	real_fn_cuMemcpy_ptds *real = (real_fn_cuMemcpy_ptds *)cuda_real(HOOK_cuMemcpy_ptds);
+
+	return real != NULL ? real(dst, src, ByteCount) : CUDA_ERROR_NOT_FOUND;
+}
+
+typedef CUresult real_fn_cuMemcpyAsync(CUdeviceptr dst, CUdeviceptr src, size_t ByteCount, CUstream hStream);
+
+static inline CUresult real_cuMemcpyAsync(CUdeviceptr dst, CUdeviceptr src, size_t ByteCount, CUstream hStream)
+{
+	real_fn_cuMemcpyAsync *real = (real_fn_cuMemcpyAsync *)cuda_real(HOOK_cuMemcpyAsync);
+
+	return real != NULL ? real(dst, src, ByteCount, hStream) : CUDA_ERROR_NOT_FOUND;
+}
+
+typedef CUresult real_fn_cuMemcpyAsync_ptsz(CUdeviceptr dst, CUdeviceptr src, size_t ByteCount, CUstream hStream);
+
+static inline CUresult real_cuMemcpyAsync_ptsz(CUdeviceptr dst, CUdeviceptr src, size_t ByteCount, CUstream hStream)
+{
+	real_fn_cuMemcpyAsync_ptsz *real = (real_fn_cuMemcpyAsync_ptsz *)cuda_real(HOOK_cuMemcpyAsync_ptsz);
+
+	return real != NULL ? real(dst, src, ByteCount, hStream) : CUDA_ERROR_NOT_FOUND;
+}
+
+typedef CUresult real_fn_cuMemcpyAtoA(CUarray dstArray, unsigned int dstOffset, CUarray srcArray, unsigned int srcOffset, unsigned int ByteCount);
+
+static inline CUresult real_cuMemcpyAtoA(CUarray dstArray, unsigned int dstOffset, CUarray srcArray, unsigned int srcOffset, unsigned int ByteCount)
+{
+	real_fn_cuMemcpyAtoA *real = (real_fn_cuMemcpyAtoA *)cuda_real(HOOK_cuMemcpyAtoA);
+
+	return real != NULL ? real(dstArray, dstOffset, srcArray, srcOffset, ByteCount) : CUDA_ERROR_NOT_FOUND;
+}
+
+typedef CUresult real_fn_cuMemcpyAtoA_v2(CUarray dstArray, size_t dstOffset, CUarray srcArray, size_t srcOffset, size_t ByteCount);
+
+static inline CUresult real_cuMemcpyAtoA_v2(CUarray dstArray, size_t dstOffset, CUarray srcArray, size_t srcOffset, size_t ByteCount)
+{
+	real_fn_cuMemcpyAtoA_v2 *real = (real_fn_cuMemcpyAtoA_v2 *)cuda_real(HOOK_cuMemcpyAtoA_v2);
+
+	return real != NULL ? real(dstArray, dstOffset, srcArray, srcOffset, ByteCount) : CUDA_ERROR_NOT_FOUND;
+}
+
+typedef CUresult real_fn_cuMemcpyAtoA_v2_ptds(CUarray dstArray, size_t dstOffset, CUarray srcArray, size_t srcOffset, size_t ByteCount);
+
+static inline CUresult real_cuMemcpyAtoA_v2_ptds(CUarray dstArray, size_t dstOffset, CUarray srcArray, size_t srcOffset, size_t ByteCount)
+{
+	real_fn_cuMemcpyAtoA_v2_ptds *real = (real_fn_cuMemcpyAtoA_v2_ptds *)cuda_real(HOOK_cuMemcpyAtoA_v2_ptds);
+
+	return real != NULL ? real(dstArray, dstOffset, srcArray, srcOffset, ByteCount) : CUDA_ERROR_NOT_FOUND;
+}
+
+typedef CUresult real_fn_cuMemcpyAtoD(CUdeviceptr_v1 dstDevice, CUarray srcArray, unsigned int srcOffset, unsigned int ByteCount);
+
+static inline CUresult real_cuMemcpyAtoD(CUdeviceptr_v1 dstDevice, CUarray srcArray, unsigned int srcOffset, unsigned int ByteCount)
+{
+	real_fn_cuMemcpyAtoD *real = (real_fn_cuMemcpyAtoD *)cuda_real(HOOK_cuMemcpyAtoD);
+
+	return real != NULL ? real(dstDevice, srcArray, srcOffset, ByteCount) : CUDA_ERROR_NOT_FOUND;
+}
+
+typedef CUresult real_fn_cuMemcpyAtoD_v2(CUdeviceptr dstDevice, CUarray srcArray, size_t srcOffset, size_t ByteCount);
+
+static inline CUresult real_cuMemcpyAtoD_v2(CUdeviceptr dstDevice, CUarray srcArray, size_t srcOffset, size_t ByteCount)
+{
+	real_fn_cuMemcpyAtoD_v2 *real = (real_fn_cuMemcpyAtoD_v2 *)cuda_real(HOOK_cuMemcpyAtoD_v2);
+
+	return real != NULL ? real(dstDevice, srcArray, srcOffset, ByteCount) : CUDA_ERROR_NOT_FOUND;
+}
+
+typedef CUresult real_fn_cuMemcpyAtoD_v2_ptds(CUdeviceptr dstDevice, CUarray srcArray, size_t srcOffset, size_t ByteCount);
+
+static inline CUresult real_cuMemcpyAtoD_v2_ptds(CUdeviceptr dstDevice, CUarray srcArray, size_t srcOffset, size_t ByteCount)
+{
+	real_fn_cuMemcpyAtoD_v2_ptds *real = (real_fn_cuMemcpyAtoD_v2_ptds *)cuda_real(HOOK_cuMemcpyAtoD_v2_ptds);
+
+	return real != NULL ? real(dstDevice, srcArray, srcOffset, ByteCount) : CUDA_ERROR_NOT_FOUND;
+}
+
+typedef CUresult real_fn_cuMemcpyAtoH(void *dstHost, CUarray srcArray, unsigned int srcOffset, unsigned int ByteCount);
+
+static inline CUresult real_cuMemcpyAtoH(void *dstHost, CUarray srcArray, unsigned int srcOffset, unsigned int ByteCount)
+{
+	real_fn_cuMemcpyAtoH *real = (real_fn_cuMemcpyAtoH *)cuda_real(HOOK_cuMemcpyAtoH);
+
+	return real != NULL ? real(dstHost, srcArray, srcOffset, ByteCount) : CUDA_ERROR_NOT_FOUND;
+}
+
+typedef CUresult real_fn_cuMemcpyAtoH_v2(void *dstHost, CUarray srcArray, size_t srcOffset, size_t ByteCount);
+
+static inline CUresult real_cuMemcpyAtoH_v2(void *dstHost, CUarray srcArray, size_t srcOffset, size_t ByteCount)
+{
+	real_fn_cuMemcpyAtoH_v2 *real = (real_fn_cuMemcpyAtoH_v2 *)cuda_real(HOOK_cuMemcpyAtoH_v2);
+
+	return real != NULL ? real(dstHost, srcArray, srcOffset, ByteCount) : CUDA_ERROR_NOT_FOUND;
+}
+
+typedef CUresult real_fn_cuMemcpyAtoH_v2_ptds(void *dstHost, CUarray srcArray, size_t srcOffset, size_t ByteCount);
+
+static inline CUresult real_cuMemcpyAtoH_v2_ptds(void *dstHost, CUarray srcArray, size_t srcOffset, size_t ByteCount)
+{
+	real_fn_cuMemcpyAtoH_v2_ptds *real = (real_fn_cuMemcpyAtoH_v2_ptds *)cuda_real(HOOK_cuMemcpyAtoH_v2_ptds);
+
+	return real != NULL ? real(dstHost, srcArray, srcOffset, ByteCount) : CUDA_ERROR_NOT_FOUND;
+}
+
+typedef CUresult real_fn_cuMemcpyAtoHAsync(void *dstHost, CUarray srcArray, unsigned int srcOffset, unsigned int ByteCount, CUstream hStream);
+
+static inline CUresult real_cuMemcpyAtoHAsync(void *dstHost, CUarray srcArray, unsigned int srcOffset, unsigned int ByteCount, CUstream hStream)
+{
+	real_fn_cuMemcpyAtoHAsync *real = (real_fn_cuMemcpyAtoHAsync *)cuda_real(HOOK_cuMemcpyAtoHAsync);
+
+	return real != NULL ? real(dstHost, srcArray, srcOffset, ByteCount, hStream) : CUDA_ERROR_NOT_FOUND;
+}
+
+typedef CUresult real_fn_cuMemcpyAtoHAsync_v2(void *dstHost, CUarray srcArray, size_t srcOffset, size_t ByteCount, CUstream hStream);
+
+static inline CUresult real_cuMemcpyAtoHAsync_v2(void *dstHost, CUarray srcArray, size_t srcOffset, size_t ByteCount, CUstream hStream)
+{
+	real_fn_cuMemcpyAtoHAsync_v2 *real = (real_fn_cuMemcpyAtoHAsync_v2 *)cuda_real(HOOK_cuMemcpyAtoHAsync_v2);
+
+	return real != NULL ? real(dstHost, srcArray, srcOffset, ByteCount, hStream) : CUDA_ERROR_NOT_FOUND;
+}
+
+typedef CUresult real_fn_cuMemcpyAtoHAsync_v2_ptsz(void *dstHost, CUarray srcArray, size_t srcOffset, size_t ByteCount, CUstream hStream);
+
+static inline CUresult real_cuMemcpyAtoHAsync_v2_ptsz(void *dstHost, CUarray srcArray, size_t srcOffset, size_t ByteCount, CUstream hStream)
+{
+	real_fn_cuMemcpyAtoHAsync_v2_ptsz *real = (real_fn_cuMemcpyAtoHAsync_v2_ptsz *)cuda_real(HOOK_cuMemcpyAtoHAsync_v2_ptsz);
+
+	return real != NULL ? real(dstHost, srcArray, srcOffset, ByteCount, hStream) : CUDA_ERROR_NOT_FOUND;
+}
+
+typedef CUresult real_fn_cuMemcpyBatchAsync(CUdeviceptr *dsts, CUdeviceptr *srcs, size_t *sizes, size_t count, CUmemcpyAttributes *attrs, size_t *attrsIdxs, size_t numAttrs, size_t *failIdx, CUstream hStream);
+
+static inline CUresult real_cuMemcpyBatchAsync(CUdeviceptr *dsts, CUdeviceptr *srcs, size_t *sizes, size_t count, CUmemcpyAttributes *attrs, size_t *attrsIdxs, size_t numAttrs, size_t *failIdx, CUstream hStream)
+{
+	real_fn_cuMemcpyBatchAsync *real = (real_fn_cuMemcpyBatchAsync *)cuda_real(HOOK_cuMemcpyBatchAsync);
+
+	return real != NULL ? real(dsts, srcs, sizes, count, attrs, attrsIdxs, numAttrs, failIdx, hStream) : CUDA_ERROR_NOT_FOUND;
+}
+
+typedef CUresult real_fn_cuMemcpyBatchAsync_ptsz(CUdeviceptr *dsts, CUdeviceptr *srcs, size_t *sizes, size_t count, CUmemcpyAttributes *attrs, size_t *attrsIdxs, size_t numAttrs, size_t *failIdx, CUstream hStream);
+
+static inline CUresult real_cuMemcpyBatchAsync_ptsz(CUdeviceptr *dsts, CUdeviceptr *srcs, size_t *sizes, size_t count, CUmemcpyAttributes *attrs, size_t *attrsIdxs, size_t numAttrs, size_t *failIdx, CUstream hStream)
+{
+	real_fn_cuMemcpyBatchAsync_ptsz *real = (real_fn_cuMemcpyBatchAsync_ptsz *)cuda_real(HOOK_cuMemcpyBatchAsync_ptsz);
+
+	return real != NULL ? real(dsts, srcs, sizes, count, attrs, attrsIdxs, numAttrs, failIdx, hStream) : CUDA_ERROR_NOT_FOUND;
+}
+
+typedef CUresult real_fn_cuMemcpyBatchAsync_v2(CUdeviceptr *dsts, CUdeviceptr *srcs, size_t *sizes, size_t count, CUmemcpyAttributes *attrs, size_t *attrsIdxs, size_t numAttrs, CUstream hStream);
+
+static inline CUresult real_cuMemcpyBatchAsync_v2(CUdeviceptr *dsts, CUdeviceptr *srcs, size_t *sizes, size_t count, CUmemcpyAttributes *attrs, size_t *attrsIdxs, size_t numAttrs, CUstream hStream)
+{
+	real_fn_cuMemcpyBatchAsync_v2 *real = (real_fn_cuMemcpyBatchAsync_v2 *)cuda_real(HOOK_cuMemcpyBatchAsync_v2);
+
+	return real != NULL ? real(dsts, srcs, sizes, count, attrs, attrsIdxs, numAttrs, hStream) : CUDA_ERROR_NOT_FOUND;
+}
+
+typedef CUresult real_fn_cuMemcpyBatchAsync_v2_ptsz(CUdeviceptr *dsts, CUdeviceptr *srcs, size_t *sizes, size_t count, CUmemcpyAttributes *attrs, size_t *attrsIdxs, size_t numAttrs, CUstream hStream);
+
+static inline CUresult real_cuMemcpyBatchAsync_v2_ptsz(CUdeviceptr *dsts, CUdeviceptr *srcs, size_t *sizes, size_t count, CUmemcpyAttributes *attrs, size_t *attrsIdxs, size_t numAttrs, CUstream hStream)
+{
+	real_fn_cuMemcpyBatchAsync_v2_ptsz *real = (real_fn_cuMemcpyBatchAsync_v2_ptsz *)cuda_real(HOOK_cuMemcpyBatchAsync_v2_ptsz);
+
+	return real != NULL ? real(dsts, srcs, sizes, count, attrs, attrsIdxs, numAttrs, hStream) : CUDA_ERROR_NOT_FOUND;
+}
+
+typedef CUresult real_fn_cuMemcpyDtoA(CUarray dstArray, unsigned int dstOffset, CUdeviceptr_v1 srcDevice, unsigned int ByteCount);
+
+static inline CUresult real_cuMemcpyDtoA(CUarray dstArray, unsigned int dstOffset, CUdeviceptr_v1 srcDevice, unsigned int ByteCount)
+{
+	real_fn_cuMemcpyDtoA *real = (real_fn_cuMemcpyDtoA *)cuda_real(HOOK_cuMemcpyDtoA);
+
+	return real != NULL ? real(dstArray, dstOffset, srcDevice, ByteCount) : CUDA_ERROR_NOT_FOUND;
+}
+
+typedef CUresult real_fn_cuMemcpyDtoA_v2(CUarray dstArray, size_t dstOffset, CUdeviceptr srcDevice, size_t ByteCount);
+
+static inline CUresult real_cuMemcpyDtoA_v2(CUarray dstArray, size_t dstOffset, CUdeviceptr srcDevice, size_t ByteCount)
+{
+	real_fn_cuMemcpyDtoA_v2 *real = (real_fn_cuMemcpyDtoA_v2 *)cuda_real(HOOK_cuMemcpyDtoA_v2);
+
+	return real != NULL ? real(dstArray, dstOffset, srcDevice, ByteCount) : CUDA_ERROR_NOT_FOUND;
+}
+
+typedef CUresult real_fn_cuMemcpyDtoA_v2_ptds(CUarray dstArray, size_t dstOffset, CUdeviceptr srcDevice, size_t ByteCount);
+
+static inline CUresult real_cuMemcpyDtoA_v2_ptds(CUarray dstArray, size_t dstOffset, CUdeviceptr srcDevice, size_t ByteCount)
+{
+	real_fn_cuMemcpyDtoA_v2_ptds *real = (real_fn_cuMemcpyDtoA_v2_ptds *)cuda_real(HOOK_cuMemcpyDtoA_v2_ptds);
+
+	return real != NULL ? real(dstArray, dstOffset, srcDevice, ByteCount) : CUDA_ERROR_NOT_FOUND;
+}
+
+typedef CUresult real_fn_cuMemcpyDtoD(CUdeviceptr_v1 dstDevice, CUdeviceptr_v1 srcDevice, unsigned int ByteCount);
+
+static inline CUresult real_cuMemcpyDtoD(CUdeviceptr_v1 dstDevice, CUdeviceptr_v1 srcDevice, unsigned int ByteCount)
+{
+	real_fn_cuMemcpyDtoD *real = (real_fn_cuMemcpyDtoD *)cuda_real(HOOK_cuMemcpyDtoD);
+
+	return real != NULL ? real(dstDevice, srcDevice, ByteCount) : CUDA_ERROR_NOT_FOUND;
+}
+
+typedef CUresult real_fn_cuMemcpyDtoD_v2(CUdeviceptr dstDevice, CUdeviceptr srcDevice, size_t ByteCount);
+
+static inline CUresult real_cuMemcpyDtoD_v2(CUdeviceptr dstDevice, CUdeviceptr srcDevice, size_t ByteCount)
+{
+	real_fn_cuMemcpyDtoD_v2 *real = (real_fn_cuMemcpyDtoD_v2 *)cuda_real(HOOK_cuMemcpyDtoD_v2);
+
+	return real != NULL ? real(dstDevice, srcDevice, ByteCount) : CUDA_ERROR_NOT_FOUND;
+}
+
+typedef CUresult real_fn_cuMemcpyDtoD_v2_ptds(CUdeviceptr dstDevice, CUdeviceptr srcDevice, size_t ByteCount);
+
+static inline CUresult real_cuMemcpyDtoD_v2_ptds(CUdeviceptr dstDevice, CUdeviceptr srcDevice, size_t ByteCount)
+{
+	real_fn_cuMemcpyDtoD_v2_ptds *real = (real_fn_cuMemcpyDtoD_v2_ptds *)cuda_real(HOOK_cuMemcpyDtoD_v2_ptds);
+
+	return real != NULL ? real(dstDevice, srcDevice, ByteCount) : CUDA_ERROR_NOT_FOUND;
+}
+
+typedef CUresult real_fn_cuMemcpyDtoDAsync(CUdeviceptr_v1 dstDevice, CUdeviceptr_v1 srcDevice, unsigned int ByteCount, CUstream hStream);
+
+static inline CUresult real_cuMemcpyDtoDAsync(CUdeviceptr_v1 dstDevice, CUdeviceptr_v1 srcDevice, unsigned int ByteCount, CUstream hStream)
+{
+	real_fn_cuMemcpyDtoDAsync *real = (real_fn_cuMemcpyDtoDAsync *)cuda_real(HOOK_cuMemcpyDtoDAsync);
+
+	return real != NULL ? real(dstDevice, srcDevice, ByteCount, hStream) : CUDA_ERROR_NOT_FOUND;
+}
+
+typedef CUresult real_fn_cuMemcpyDtoDAsync_v2(CUdeviceptr dstDevice, CUdeviceptr srcDevice, size_t ByteCount, CUstream hStream);
+
+static inline CUresult real_cuMemcpyDtoDAsync_v2(CUdeviceptr dstDevice, CUdeviceptr srcDevice, size_t ByteCount, CUstream hStream)
+{
+	real_fn_cuMemcpyDtoDAsync_v2 *real = (real_fn_cuMemcpyDtoDAsync_v2 *)cuda_real(HOOK_cuMemcpyDtoDAsync_v2);
+
+	return real != NULL ? real(dstDevice, srcDevice, ByteCount, hStream) : CUDA_ERROR_NOT_FOUND;
+}
+
+typedef CUresult real_fn_cuMemcpyDtoDAsync_v2_ptsz(CUdeviceptr dstDevice, CUdeviceptr srcDevice, size_t ByteCount, CUstream hStream);
+
+static inline CUresult real_cuMemcpyDtoDAsync_v2_ptsz(CUdeviceptr dstDevice, CUdeviceptr srcDevice, size_t ByteCount, CUstream hStream)
+{
+	real_fn_cuMemcpyDtoDAsync_v2_ptsz *real = (real_fn_cuMemcpyDtoDAsync_v2_ptsz *)cuda_real(HOOK_cuMemcpyDtoDAsync_v2_ptsz);
+
+	return real != NULL ? real(dstDevice, srcDevice, ByteCount, hStream) : CUDA_ERROR_NOT_FOUND;
+}
+
+typedef CUresult real_fn_cuMemcpyDtoH(void *dstHost, CUdeviceptr_v1 srcDevice, unsigned int ByteCount);
+
+static inline CUresult real_cuMemcpyDtoH(void *dstHost, CUdeviceptr_v1 srcDevice, unsigned int ByteCount)
+{
+	real_fn_cuMemcpyDtoH *real = (real_fn_cuMemcpyDtoH *)cuda_real(HOOK_cuMemcpyDtoH);
+
+	return real != NULL ? real(dstHost, srcDevice, ByteCount) : CUDA_ERROR_NOT_FOUND;
+}
+
+typedef CUresult real_fn_cuMemcpyDtoH_v2(void *dstHost, CUdeviceptr srcDevice, size_t ByteCount);
+
+static inline CUresult real_cuMemcpyDtoH_v2(void *dstHost, CUdeviceptr srcDevice, size_t ByteCount)
+{
+	real_fn_cuMemcpyDtoH_v2 *real = (real_fn_cuMemcpyDtoH_v2 *)cuda_real(HOOK_cuMemcpyDtoH_v2);
+
+	return real != NULL ? real(dstHost, srcDevice, ByteCount) : CUDA_ERROR_NOT_FOUND;
+}
+
+typedef CUresult real_fn_cuMemcpyDtoH_v2_ptds(void *dstHost, CUdeviceptr srcDevice, size_t ByteCount);
+
+static inline CUresult real_cuMemcpyDtoH_v2_ptds(void *dstHost, CUdeviceptr srcDevice, size_t ByteCount)
+{
+	real_fn_cuMemcpyDtoH_v2_ptds *real = (real_fn_cuMemcpyDtoH_v2_ptds *)cuda_real(HOOK_cuMemcpyDtoH_v2_ptds);
+
+	return real != NULL ? real(dstHost, srcDevice, ByteCount) : CUDA_ERROR_NOT_FOUND;
+}
+
+typedef CUresult real_fn_cuMemcpyDtoHAsync(void *dstHost, CUdeviceptr_v1 srcDevice, unsigned int ByteCount, CUstream hStream);
+
+static inline CUresult real_cuMemcpyDtoHAsync(void *dstHost, CUdeviceptr_v1 srcDevice, unsigned int ByteCount, CUstream hStream)
+{
+	real_fn_cuMemcpyDtoHAsync *real = (real_fn_cuMemcpyDtoHAsync *)cuda_real(HOOK_cuMemcpyDtoHAsync);
+
+	return real != NULL ? real(dstHost, srcDevice, ByteCount, hStream) : CUDA_ERROR_NOT_FOUND;
+}
+
+typedef CUresult real_fn_cuMemcpyDtoHAsync_v2(void *dstHost, CUdeviceptr srcDevice, size_t ByteCount, CUstream hStream);
+
+static inline CUresult real_cuMemcpyDtoHAsync_v2(void *dstHost, CUdeviceptr srcDevice, size_t ByteCount, CUstream hStream)
+{
+	real_fn_cuMemcpyDtoHAsync_v2 *real = (real_fn_cuMemcpyDtoHAsync_v2 *)cuda_real(HOOK_cuMemcpyDtoHAsync_v2);
+
+	return real != NULL ? real(dstHost, srcDevice, ByteCount, hStream) : CUDA_ERROR_NOT_FOUND;
+}
+
+typedef CUresult real_fn_cuMemcpyDtoHAsync_v2_ptsz(void *dstHost, CUdeviceptr srcDevice, size_t ByteCount, CUstream hStream);
+
+static inline CUresult real_cuMemcpyDtoHAsync_v2_ptsz(void *dstHost, CUdeviceptr srcDevice, size_t ByteCount, CUstream hStream)
+{
+	real_fn_cuMemcpyDtoHAsync_v2_ptsz *real = (real_fn_cuMemcpyDtoHAsync_v2_ptsz *)cuda_real(HOOK_cuMemcpyDtoHAsync_v2_ptsz);
+
+	return real != NULL ? real(dstHost, srcDevice, ByteCount, hStream) : CUDA_ERROR_NOT_FOUND;
+}
+
+typedef CUresult real_fn_cuMemcpyHtoA(CUarray dstArray, unsigned int dstOffset, const void *srcHost, unsigned int ByteCount);
+
+static inline CUresult real_cuMemcpyHtoA(CUarray dstArray, unsigned int dstOffset, const void *srcHost, unsigned int ByteCount)
+{
+	real_fn_cuMemcpyHtoA *real = (real_fn_cuMemcpyHtoA *)cuda_real(HOOK_cuMemcpyHtoA);
+
+	return real != NULL ? real(dstArray, dstOffset, srcHost, ByteCount) : CUDA_ERROR_NOT_FOUND;
+}
+
+typedef CUresult real_fn_cuMemcpyHtoA_v2(CUarray dstArray, size_t dstOffset, const void *srcHost, size_t ByteCount);
+
+static inline CUresult real_cuMemcpyHtoA_v2(CUarray dstArray, size_t dstOffset, const void *srcHost, size_t ByteCount)
+{
+	real_fn_cuMemcpyHtoA_v2 *real = (real_fn_cuMemcpyHtoA_v2 *)cuda_real(HOOK_cuMemcpyHtoA_v2);
+
+	return real != NULL ? real(dstArray, dstOffset, srcHost, ByteCount) : CUDA_ERROR_NOT_FOUND;
+}
+
+typedef CUresult real_fn_cuMemcpyHtoA_v2_ptds(CUarray dstArray, size_t dstOffset, const void *srcHost, size_t ByteCount);
+
+static inline CUresult real_cuMemcpyHtoA_v2_ptds(CUarray dstArray, size_t dstOffset, const void *srcHost, size_t ByteCount)
+{
+	real_fn_cuMemcpyHtoA_v2_ptds *real = (real_fn_cuMemcpyHtoA_v2_ptds *)cuda_real(HOOK_cuMemcpyHtoA_v2_ptds);
+
+	return real != NULL ? real(dstArray, dstOffset, srcHost, ByteCount) : CUDA_ERROR_NOT_FOUND;
+}
+
+typedef CUresult real_fn_cuMemcpyHtoAAsync(CUarray dstArray, unsigned int dstOffset, const void *srcHost, unsigned int ByteCount, CUstream hStream);
+
+static inline CUresult real_cuMemcpyHtoAAsync(CUarray dstArray, unsigned int dstOffset, const void *srcHost, unsigned int ByteCount, CUstream hStream)
+{
+	real_fn_cuMemcpyHtoAAsync *real = (real_fn_cuMemcpyHtoAAsync *)cuda_real(HOOK_cuMemcpyHtoAAsync);
+
+	return real != NULL ? real(dstArray, dstOffset, srcHost, ByteCount, hStream) : CUDA_ERROR_NOT_FOUND;
+}
+
+typedef CUresult real_fn_cuMemcpyHtoAAsync_v2(CUarray dstArray, size_t dstOffset, const void *srcHost, size_t ByteCount, CUstream hStream);
+
+static inline CUresult real_cuMemcpyHtoAAsync_v2(CUarray dstArray, size_t dstOffset, const void *srcHost, size_t ByteCount, CUstream hStream)
+{
+	real_fn_cuMemcpyHtoAAsync_v2 *real = (real_fn_cuMemcpyHtoAAsync_v2 *)cuda_real(HOOK_cuMemcpyHtoAAsync_v2);
+
+	return real != NULL ? real(dstArray, dstOffset, srcHost, ByteCount, hStream) : CUDA_ERROR_NOT_FOUND;
+}
+
+typedef CUresult real_fn_cuMemcpyHtoAAsync_v2_ptsz(CUarray dstArray, size_t dstOffset, const void *srcHost, size_t ByteCount, CUstream hStream);
+
+static inline CUresult real_cuMemcpyHtoAAsync_v2_ptsz(CUarray dstArray, size_t dstOffset, const void *srcHost, size_t ByteCount, CUstream hStream)
+{
+	real_fn_cuMemcpyHtoAAsync_v2_ptsz *real = (real_fn_cuMemcpyHtoAAsync_v2_ptsz *)cuda_real(HOOK_cuMemcpyHtoAAsync_v2_ptsz);
+
+	return real != NULL ? real(dstArray, dstOffset, srcHost, ByteCount, hStream) : CUDA_ERROR_NOT_FOUND;
+}
+
+typedef CUresult real_fn_cuMemcpyHtoD(CUdeviceptr_v1 dstDevice, const void *srcHost, unsigned int ByteCount);
+
+static inline CUresult real_cuMemcpyHtoD(CUdeviceptr_v1 dstDevice, const void *srcHost, unsigned int ByteCount)
+{
+	real_fn_cuMemcpyHtoD *real = (real_fn_cuMemcpyHtoD *)cuda_real(HOOK_cuMemcpyHtoD);
+
+	return real != NULL ? real(dstDevice, srcHost, ByteCount) : CUDA_ERROR_NOT_FOUND;
+}
+
+typedef CUresult real_fn_cuMemcpyHtoD_v2(CUdeviceptr dstDevice, const void *srcHost, size_t ByteCount);
+
+static inline CUresult real_cuMemcpyHtoD_v2(CUdeviceptr dstDevice, const void *srcHost, size_t ByteCount)
+{
+	real_fn_cuMemcpyHtoD_v2 *real = (real_fn_cuMemcpyHtoD_v2 *)cuda_real(HOOK_cuMemcpyHtoD_v2);
+
+	return real != NULL ? real(dstDevice, srcHost, ByteCount) : CUDA_ERROR_NOT_FOUND;
+}
+
+typedef CUresult real_fn_cuMemcpyHtoD_v2_ptds(CUdeviceptr dstDevice, const void *srcHost, size_t ByteCount);
+
+static inline CUresult real_cuMemcpyHtoD_v2_ptds(CUdeviceptr dstDevice, const void *srcHost, size_t ByteCount)
+{
+	real_fn_cuMemcpyHtoD_v2_ptds *real = (real_fn_cuMemcpyHtoD_v2_ptds *)cuda_real(HOOK_cuMemcpyHtoD_v2_ptds);
+
+	return real != NULL ? real(dstDevice, srcHost, ByteCount) : CUDA_ERROR_NOT_FOUND;
+}
+
+typedef CUresult real_fn_cuMemcpyHtoDAsync(CUdeviceptr_v1 dstDevice, const void *srcHost, unsigned int ByteCount, CUstream hStream);
+
+static inline CUresult real_cuMemcpyHtoDAsync(CUdeviceptr_v1 dstDevice, const void *srcHost, unsigned int ByteCount, CUstream hStream)
+{
+	real_fn_cuMemcpyHtoDAsync *real = (real_fn_cuMemcpyHtoDAsync *)cuda_real(HOOK_cuMemcpyHtoDAsync);
+
+	return real != NULL ? real(dstDevice, srcHost, ByteCount, hStream) : CUDA_ERROR_NOT_FOUND;
+}
+
+typedef CUresult real_fn_cuMemcpyHtoDAsync_v2(CUdeviceptr dstDevice, const void *srcHost, size_t ByteCount, CUstream hStream);
+
+static inline CUresult real_cuMemcpyHtoDAsync_v2(CUdeviceptr dstDevice, const void *srcHost, size_t ByteCount, CUstream hStream)
+{
+	real_fn_cuMemcpyHtoDAsync_v2 *real = (real_fn_cuMemcpyHtoDAsync_v2 *)cuda_real(HOOK_cuMemcpyHtoDAsync_v2);
+
+	return real != NULL ? real(dstDevice, srcHost, ByteCount, hStream) : CUDA_ERROR_NOT_FOUND;
+}
+
+typedef CUresult real_fn_cuMemcpyHtoDAsync_v2_ptsz(CUdeviceptr dstDevice, const void *srcHost, size_t ByteCount, CUstream hStream);
+
+static inline CUresult real_cuMemcpyHtoDAsync_v2_ptsz(CUdeviceptr dstDevice, const void *srcHost, size_t ByteCount, CUstream hStream)
+{
+	real_fn_cuMemcpyHtoDAsync_v2_ptsz *real = (real_fn_cuMemcpyHtoDAsync_v2_ptsz *)cuda_real(HOOK_cuMemcpyHtoDAsync_v2_ptsz);
+
+	return real != NULL ? real(dstDevice, srcHost, ByteCount, hStream) : CUDA_ERROR_NOT_FOUND;
+}
+
+typedef CUresult real_fn_cuMemcpyPeer(CUdeviceptr dstDevice, CUcontext dstContext, CUdeviceptr srcDevice, CUcontext srcContext, size_t ByteCount);
+
+static inline CUresult real_cuMemcpyPeer(CUdeviceptr dstDevice, CUcontext dstContext, CUdeviceptr srcDevice, CUcontext srcContext, size_t ByteCount)
+{
+	real_fn_cuMemcpyPeer *real = (real_fn_cuMemcpyPeer *)cuda_real(HOOK_cuMemcpyPeer);
+
+	return real != NULL ? real(dstDevice, dstContext, srcDevice, srcContext, ByteCount) : CUDA_ERROR_NOT_FOUND;
+}
+
+typedef CUresult real_fn_cuMemcpyPeer_ptds(CUdeviceptr dstDevice, CUcontext dstContext, CUdeviceptr srcDevice, CUcontext srcContext, size_t ByteCount);
+
+static inline CUresult real_cuMemcpyPeer_ptds(CUdeviceptr dstDevice, CUcontext dstContext, CUdeviceptr srcDevice, CUcontext srcContext, size_t ByteCount)
+{
+	real_fn_cuMemcpyPeer_ptds *real = (real_fn_cuMemcpyPeer_ptds *)cuda_real(HOOK_cuMemcpyPeer_ptds);
+
+	return real != NULL ? real(dstDevice, dstContext, srcDevice, srcContext, ByteCount) : CUDA_ERROR_NOT_FOUND;
+}
+
+typedef CUresult real_fn_cuMemcpyPeerAsync(CUdeviceptr dstDevice, CUcontext dstContext, CUdeviceptr srcDevice, CUcontext srcContext, size_t ByteCount, CUstream hStream);
+
+static inline CUresult real_cuMemcpyPeerAsync(CUdeviceptr dstDevice, CUcontext dstContext, CUdeviceptr srcDevice, CUcontext srcContext, size_t ByteCount, CUstream hStream)
+{
+	real_fn_cuMemcpyPeerAsync *real = (real_fn_cuMemcpyPeerAsync *)cuda_real(HOOK_cuMemcpyPeerAsync);
+
+	return real != NULL ? real(dstDevice, dstContext, srcDevice, srcContext, ByteCount, hStream) : CUDA_ERROR_NOT_FOUND;
+}
+
+typedef CUresult real_fn_cuMemcpyPeerAsync_ptsz(CUdeviceptr dstDevice, CUcontext dstContext, CUdeviceptr srcDevice, CUcontext srcContext, size_t ByteCount, CUstream hStream);
+
+static inline CUresult real_cuMemcpyPeerAsync_ptsz(CUdeviceptr dstDevice, CUcontext dstContext, CUdeviceptr srcDevice, CUcontext srcContext, size_t ByteCount, CUstream hStream)
+{
+	real_fn_cuMemcpyPeerAsync_ptsz *real = (real_fn_cuMemcpyPeerAsync_ptsz *)cuda_real(HOOK_cuMemcpyPeerAsync_ptsz);
+
+	return real != NULL ? real(dstDevice, dstContext, srcDevice, srcContext, ByteCount, hStream) : CUDA_ERROR_NOT_FOUND;
+}
+
+typedef CUresult real_fn_cuMemcpyWithAttributesAsync(CUdeviceptr dst, CUdeviceptr src, size_t size, CUmemcpyAttributes *attr, CUstream hStream);
+
+static inline CUresult real_cuMemcpyWithAttributesAsync(CUdeviceptr dst, CUdeviceptr src, size_t size, CUmemcpyAttributes *attr, CUstream hStream)
+{
+	real_fn_cuMemcpyWithAttributesAsync *real = (real_fn_cuMemcpyWithAttributesAsync *)cuda_real(HOOK_cuMemcpyWithAttributesAsync);
+
+	return real != NULL ? real(dst, src, size, attr, hStream) : CUDA_ERROR_NOT_FOUND;
+}
+
+typedef CUresult real_fn_cuMemcpyWithAttributesAsync_ptsz(CUdeviceptr dst, CUdeviceptr src, size_t size, CUmemcpyAttributes *attr, CUstream hStream);
+
+static inline CUresult real_cuMemcpyWithAttributesAsync_ptsz(CUdeviceptr dst, CUdeviceptr src, size_t size, CUmemcpyAttributes *attr, CUstream hStream)
+{
+	real_fn_cuMemcpyWithAttributesAsync_ptsz *real = (real_fn_cuMemcpyWithAttributesAsync_ptsz *)cuda_real(HOOK_cuMemcpyWithAttributesAsync_ptsz);
+
+	return real != NULL ? real(dst, src, size, attr, hStream) : CUDA_ERROR_NOT_FOUND;
+}
+
+typedef CUresult real_fn_cuMemsetD16(CUdeviceptr_v1 dstDevice, unsigned short us, unsigned int N);
+
+static inline CUresult real_cuMemsetD16(CUdeviceptr_v1 dstDevice, unsigned short us, unsigned int N)
+{
+	real_fn_cuMemsetD16 *real = (real_fn_cuMemsetD16 *)cuda_real(HOOK_cuMemsetD16);
+
+	return real != NULL ? real(dstDevice, us, N) : CUDA_ERROR_NOT_FOUND;
+}
+
+typedef CUresult real_fn_cuMemsetD16_v2(CUdeviceptr dstDevice, unsigned short us, size_t N);
+
+static inline CUresult real_cuMemsetD16_v2(CUdeviceptr dstDevice, unsigned short us, size_t N)
+{
+	real_fn_cuMemsetD16_v2 *real = (real_fn_cuMemsetD16_v2 *)cuda_real(HOOK_cuMemsetD16_v2);
+
+	return real != NULL ? real(dstDevice, us, N) : CUDA_ERROR_NOT_FOUND;
+}
+
+typedef CUresult real_fn_cuMemsetD16_v2_ptds(CUdeviceptr dstDevice, unsigned short us, size_t N);
+
+static inline CUresult real_cuMemsetD16_v2_ptds(CUdeviceptr dstDevice, unsigned short us, size_t N)
+{
+	real_fn_cuMemsetD16_v2_ptds *real = (real_fn_cuMemsetD16_v2_ptds *)cuda_real(HOOK_cuMemsetD16_v2_ptds);
+
+	return real != NULL ? real(dstDevice, us, N) : CUDA_ERROR_NOT_FOUND;
+}
+
+typedef CUresult real_fn_cuMemsetD16Async(CUdeviceptr dstDevice, unsigned short us, size_t N, CUstream hStream);
+
+static inline CUresult real_cuMemsetD16Async(CUdeviceptr dstDevice, unsigned short us, size_t N, CUstream hStream)
+{
+	real_fn_cuMemsetD16Async *real = (real_fn_cuMemsetD16Async *)cuda_real(HOOK_cuMemsetD16Async);
+
+	return real != NULL ? real(dstDevice, us, N, hStream) : CUDA_ERROR_NOT_FOUND;
+}
+
+typedef CUresult real_fn_cuMemsetD16Async_ptsz(CUdeviceptr dstDevice, unsigned short us, size_t N, CUstream hStream);
+
+static inline CUresult real_cuMemsetD16Async_ptsz(CUdeviceptr dstDevice, unsigned short us, size_t N, CUstream hStream)
+{
+	real_fn_cuMemsetD16Async_ptsz *real = (real_fn_cuMemsetD16Async_ptsz *)cuda_real(HOOK_cuMemsetD16Async_ptsz);
+
+	return real != NULL ? real(dstDevice, us, N, hStream) : CUDA_ERROR_NOT_FOUND;
+}
+
+typedef CUresult real_fn_cuMemsetD2D16(CUdeviceptr_v1 dstDevice, unsigned int dstPitch, unsigned short us, unsigned int Width, unsigned int Height);
+
+static inline CUresult real_cuMemsetD2D16(CUdeviceptr_v1 dstDevice, unsigned int dstPitch, unsigned short us, unsigned int Width, unsigned int Height)
+{
+	real_fn_cuMemsetD2D16 *real = (real_fn_cuMemsetD2D16 *)cuda_real(HOOK_cuMemsetD2D16);
+
+	return real != NULL ? real(dstDevice, dstPitch, us, Width, Height) : CUDA_ERROR_NOT_FOUND;
+}
+
+typedef CUresult real_fn_cuMemsetD2D16_v2(CUdeviceptr dstDevice, size_t dstPitch, unsigned short us, size_t Width, size_t Height);
+
+static inline CUresult real_cuMemsetD2D16_v2(CUdeviceptr dstDevice, size_t dstPitch, unsigned short us, size_t Width, size_t Height)
+{
+	real_fn_cuMemsetD2D16_v2 *real = (real_fn_cuMemsetD2D16_v2 *)cuda_real(HOOK_cuMemsetD2D16_v2);
+
+	return real != NULL ? real(dstDevice, dstPitch, us, Width, Height) : CUDA_ERROR_NOT_FOUND;
+}
+
+typedef CUresult real_fn_cuMemsetD2D16_v2_ptds(CUdeviceptr dstDevice, size_t dstPitch, unsigned short us, size_t Width, size_t Height);
+
+static inline CUresult real_cuMemsetD2D16_v2_ptds(CUdeviceptr dstDevice, size_t dstPitch, unsigned short us, size_t Width, size_t Height)
+{
+	real_fn_cuMemsetD2D16_v2_ptds *real = (real_fn_cuMemsetD2D16_v2_ptds *)cuda_real(HOOK_cuMemsetD2D16_v2_ptds);
+
+	return real != NULL ? real(dstDevice, dstPitch, us, Width, Height) : CUDA_ERROR_NOT_FOUND;
+}
+
+typedef CUresult real_fn_cuMemsetD2D16Async(CUdeviceptr dstDevice, size_t dstPitch, unsigned short us, size_t Width, size_t Height, CUstream hStream);
+
+static inline CUresult real_cuMemsetD2D16Async(CUdeviceptr dstDevice, size_t dstPitch, unsigned short us, size_t Width, size_t Height, CUstream hStream)
+{
+	real_fn_cuMemsetD2D16Async *real = (real_fn_cuMemsetD2D16Async *)cuda_real(HOOK_cuMemsetD2D16Async);
+
+	return real != NULL ? real(dstDevice, dstPitch, us, Width, Height, hStream) : CUDA_ERROR_NOT_FOUND;
+}
+
+typedef CUresult real_fn_cuMemsetD2D16Async_ptsz(CUdeviceptr dstDevice, size_t dstPitch, unsigned short us, size_t Width, size_t Height, CUstream hStream);
+
+static inline CUresult real_cuMemsetD2D16Async_ptsz(CUdeviceptr dstDevice, size_t dstPitch, unsigned short us, size_t Width, size_t Height, CUstream hStream)
+{
+	real_fn_cuMemsetD2D16Async_ptsz *real = (real_fn_cuMemsetD2D16Async_ptsz *)cuda_real(HOOK_cuMemsetD2D16Async_ptsz);
+
+	return real != NULL ? real(dstDevice, dstPitch, us, Width, Height, hStream) : CUDA_ERROR_NOT_FOUND;
+}
+
+typedef CUresult real_fn_cuMemsetD2D32(CUdeviceptr_v1 dstDevice, unsigned int dstPitch, unsigned int ui, unsigned int Width, unsigned int Height);
+
+static inline CUresult real_cuMemsetD2D32(CUdeviceptr_v1 dstDevice, unsigned int dstPitch, unsigned int ui, unsigned int Width, unsigned int Height)
+{
+	real_fn_cuMemsetD2D32 *real = (real_fn_cuMemsetD2D32 *)cuda_real(HOOK_cuMemsetD2D32);
+
+	return real != NULL ? real(dstDevice, dstPitch, ui, Width, Height) : CUDA_ERROR_NOT_FOUND;
+}
+
+typedef CUresult real_fn_cuMemsetD2D32_v2(CUdeviceptr dstDevice, size_t dstPitch, unsigned int ui, size_t Width, size_t Height);
+
+static inline CUresult real_cuMemsetD2D32_v2(CUdeviceptr dstDevice, size_t dstPitch, unsigned int ui, size_t Width, size_t Height)
+{
+	real_fn_cuMemsetD2D32_v2 *real = (real_fn_cuMemsetD2D32_v2 *)cuda_real(HOOK_cuMemsetD2D32_v2);
+
+	return real != NULL ? real(dstDevice, dstPitch, ui, Width, Height) : CUDA_ERROR_NOT_FOUND;
+}
+
+typedef CUresult real_fn_cuMemsetD2D32_v2_ptds(CUdeviceptr dstDevice, size_t dstPitch, unsigned int ui, size_t Width, size_t Height);
+
+static inline CUresult real_cuMemsetD2D32_v2_ptds(CUdeviceptr dstDevice, size_t dstPitch, unsigned int ui, size_t Width, size_t Height)
+{
+	real_fn_cuMemsetD2D32_v2_ptds *real = (real_fn_cuMemsetD2D32_v2_ptds *)cuda_real(HOOK_cuMemsetD2D32_v2_ptds);
+
+	return real != NULL ? real(dstDevice, dstPitch, ui, Width, Height) : CUDA_ERROR_NOT_FOUND;
+}
+
+typedef CUresult real_fn_cuMemsetD2D32Async(CUdeviceptr dstDevice, size_t dstPitch, unsigned int ui, size_t Width, size_t Height, CUstream hStream);
+
+static inline CUresult real_cuMemsetD2D32Async(CUdeviceptr dstDevice, size_t dstPitch, unsigned int ui, size_t Width, size_t Height, CUstream hStream)
+{
+	real_fn_cuMemsetD2D32Async *real = (real_fn_cuMemsetD2D32Async *)cuda_real(HOOK_cuMemsetD2D32Async);
+
+	return real != NULL ? real(dstDevice, dstPitch, ui, Width, Height, hStream) : CUDA_ERROR_NOT_FOUND;
+}
+
+typedef CUresult real_fn_cuMemsetD2D32Async_ptsz(CUdeviceptr dstDevice, size_t dstPitch, unsigned int ui, size_t Width, size_t Height, CUstream hStream);
+
+static inline CUresult real_cuMemsetD2D32Async_ptsz(CUdeviceptr dstDevice, size_t dstPitch, unsigned int ui, size_t Width, size_t Height, CUstream hStream)
+{
+	real_fn_cuMemsetD2D32Async_ptsz *real = (real_fn_cuMemsetD2D32Async_ptsz *)cuda_real(HOOK_cuMemsetD2D32Async_ptsz);
+
+	return real != NULL ? real(dstDevice, dstPitch, ui, Width, Height, hStream) : CUDA_ERROR_NOT_FOUND;
+}
+
+typedef CUresult real_fn_cuMemsetD2D8(CUdeviceptr_v1 dstDevice, unsigned int dstPitch, unsigned char uc, unsigned int Width, unsigned int Height);
+
+static inline CUresult real_cuMemsetD2D8(CUdeviceptr_v1 dstDevice, unsigned int dstPitch, unsigned char uc, unsigned int Width, unsigned int Height)
+{
+	real_fn_cuMemsetD2D8 *real = (real_fn_cuMemsetD2D8 *)cuda_real(HOOK_cuMemsetD2D8);
+
+	return real != NULL ? real(dstDevice, dstPitch, uc, Width, Height) : CUDA_ERROR_NOT_FOUND;
+}
+
+typedef CUresult real_fn_cuMemsetD2D8_v2(CUdeviceptr dstDevice, size_t dstPitch, unsigned char uc, size_t Width, size_t Height);
+
+static inline CUresult real_cuMemsetD2D8_v2(CUdeviceptr dstDevice, size_t dstPitch, unsigned char uc, size_t Width, size_t Height)
+{
+	real_fn_cuMemsetD2D8_v2 *real = (real_fn_cuMemsetD2D8_v2 *)cuda_real(HOOK_cuMemsetD2D8_v2);
+
+	return real != NULL ? real(dstDevice, dstPitch, uc, Width, Height) : CUDA_ERROR_NOT_FOUND;
+}
+
+typedef CUresult real_fn_cuMemsetD2D8_v2_ptds(CUdeviceptr dstDevice, size_t dstPitch, unsigned char uc, size_t Width, size_t Height);
+
+static inline CUresult real_cuMemsetD2D8_v2_ptds(CUdeviceptr dstDevice, size_t dstPitch, unsigned char uc, size_t Width, size_t Height)
+{
+	real_fn_cuMemsetD2D8_v2_ptds *real = (real_fn_cuMemsetD2D8_v2_ptds *)cuda_real(HOOK_cuMemsetD2D8_v2_ptds);
+
+	return real != NULL ? real(dstDevice, dstPitch, uc, Width, Height) : CUDA_ERROR_NOT_FOUND;
+}
+
+typedef CUresult real_fn_cuMemsetD2D8Async(CUdeviceptr dstDevice, size_t dstPitch, unsigned char uc, size_t Width, size_t Height, CUstream hStream);
+
+static inline CUresult real_cuMemsetD2D8Async(CUdeviceptr dstDevice, size_t dstPitch, unsigned char uc, size_t Width, size_t Height, CUstream hStream)
+{
+	real_fn_cuMemsetD2D8Async *real = (real_fn_cuMemsetD2D8Async *)cuda_real(HOOK_cuMemsetD2D8Async);
+
+	return real != NULL ? real(dstDevice, dstPitch, uc, Width, Height, hStream) : CUDA_ERROR_NOT_FOUND;
+}
+
+typedef CUresult real_fn_cuMemsetD2D8Async_ptsz(CUdeviceptr dstDevice, size_t dstPitch, unsigned char uc, size_t Width, size_t Height, CUstream hStream);
+
+static inline CUresult real_cuMemsetD2D8Async_ptsz(CUdeviceptr dstDevice, size_t dstPitch, unsigned char uc, size_t Width, size_t Height, CUstream hStream)
+{
+	real_fn_cuMemsetD2D8Async_ptsz *real = (real_fn_cuMemsetD2D8Async_ptsz *)cuda_real(HOOK_cuMemsetD2D8Async_ptsz);
+
+	return real != NULL ? real(dstDevice, dstPitch, uc, Width, Height, hStream) : CUDA_ERROR_NOT_FOUND;
+}
+
+typedef CUresult real_fn_cuMemsetD32(CUdeviceptr_v1 dstDevice, unsigned int ui, unsigned int N);
+
+static inline CUresult real_cuMemsetD32(CUdeviceptr_v1 dstDevice, unsigned int ui, unsigned int N)
+{
+	real_fn_cuMemsetD32 *real = (real_fn_cuMemsetD32 *)cuda_real(HOOK_cuMemsetD32);
+
+	return real != NULL ? real(dstDevice, ui, N) : CUDA_ERROR_NOT_FOUND;
+}
+
+typedef CUresult real_fn_cuMemsetD32_v2(CUdeviceptr dstDevice, unsigned int ui, size_t N);
+
+static inline CUresult real_cuMemsetD32_v2(CUdeviceptr dstDevice, unsigned int ui, size_t N)
+{
+	real_fn_cuMemsetD32_v2 *real = (real_fn_cuMemsetD32_v2 *)cuda_real(HOOK_cuMemsetD32_v2);
+
+	return real != NULL ? real(dstDevice, ui, N) : CUDA_ERROR_NOT_FOUND;
+}
+
+typedef CUresult real_fn_cuMemsetD32_v2_ptds(CUdeviceptr dstDevice, unsigned int ui, size_t N);
+
+static inline CUresult real_cuMemsetD32_v2_ptds(CUdeviceptr dstDevice, unsigned int ui, size_t N)
+{
+	real_fn_cuMemsetD32_v2_ptds *real = (real_fn_cuMemsetD32_v2_ptds *)cuda_real(HOOK_cuMemsetD32_v2_ptds);
+
+	return real != NULL ? real(dstDevice, ui, N) : CUDA_ERROR_NOT_FOUND;
+}
+
+typedef CUresult real_fn_cuMemsetD32Async(CUdeviceptr dstDevice, unsigned int ui, size_t N, CUstream hStream);
+
+static inline CUresult real_cuMemsetD32Async(CUdeviceptr dstDevice, unsigned int ui, size_t N, CUstream hStream)
+{
+	real_fn_cuMemsetD32Async *real = (real_fn_cuMemsetD32Async *)cuda_real(HOOK_cuMemsetD32Async);
+
+	return real != NULL ? real(dstDevice, ui, N, hStream) : CUDA_ERROR_NOT_FOUND;
+}
+
+typedef CUresult real_fn_cuMemsetD32Async_ptsz(CUdeviceptr dstDevice, unsigned int ui, size_t N, CUstream hStream);
+
+static inline CUresult real_cuMemsetD32Async_ptsz(CUdeviceptr dstDevice, unsigned int ui, size_t N, CUstream hStream)
+{
+	real_fn_cuMemsetD32Async_ptsz *real = (real_fn_cuMemsetD32Async_ptsz *)cuda_real(HOOK_cuMemsetD32Async_ptsz);
+
+	return real != NULL ? real(dstDevice, ui, N, hStream) : CUDA_ERROR_NOT_FOUND;
+}
+
+typedef CUresult real_fn_cuMemsetD8(CUdeviceptr_v1 dstDevice, unsigned char uc, unsigned int N);
+
+static inline CUresult real_cuMemsetD8(CUdeviceptr_v1 dstDevice, unsigned char uc, unsigned int N)
+{
+	real_fn_cuMemsetD8 *real = (real_fn_cuMemsetD8 *)cuda_real(HOOK_cuMemsetD8);
+
+	return real != NULL ? real(dstDevice, uc, N) : CUDA_ERROR_NOT_FOUND;
+}
+
+typedef CUresult real_fn_cuMemsetD8_v2(CUdeviceptr dstDevice, unsigned char uc, size_t N);
+
+static inline CUresult real_cuMemsetD8_v2(CUdeviceptr dstDevice, unsigned char uc, size_t N)
+{
+	real_fn_cuMemsetD8_v2 *real = (real_fn_cuMemsetD8_v2 *)cuda_real(HOOK_cuMemsetD8_v2);
+
+	return real != NULL ? real(dstDevice, uc, N) : CUDA_ERROR_NOT_FOUND;
+}
+
+typedef CUresult real_fn_cuMemsetD8_v2_ptds(CUdeviceptr dstDevice, unsigned char uc, size_t N);
+
+static inline CUresult real_cuMemsetD8_v2_ptds(CUdeviceptr dstDevice, unsigned char uc, size_t N)
+{
+	real_fn_cuMemsetD8_v2_ptds *real = (real_fn_cuMemsetD8_v2_ptds *)cuda_real(HOOK_cuMemsetD8_v2_ptds);
+
+	return real != NULL ? real(dstDevice, uc, N) : CUDA_ERROR_NOT_FOUND;
+}
+
+typedef CUresult real_fn_cuMemsetD8Async(CUdeviceptr dstDevice, unsigned char uc, size_t N, CUstream hStream);
+
+static inline CUresult real_cuMemsetD8Async(CUdeviceptr dstDevice, unsigned char uc, size_t N, CUstream hStream)
+{
+	real_fn_cuMemsetD8Async *real = (real_fn_cuMemsetD8Async *)cuda_real(HOOK_cuMemsetD8Async);
+
+	return real != NULL ? real(dstDevice, uc, N, hStream) : CUDA_ERROR_NOT_FOUND;
+}
+
+typedef CUresult real_fn_cuMemsetD8Async_ptsz(CUdeviceptr dstDevice, unsigned char uc, size_t N, CUstream hStream);
+
+static inline CUresult real_cuMemsetD8Async_ptsz(CUdeviceptr dstDevice, unsigned char uc, size_t N, CUstream hStream)
+{
+	real_fn_cuMemsetD8Async_ptsz *real = (real_fn_cuMemsetD8Async_ptsz *)cuda_real(HOOK_cuMemsetD8Async_ptsz);
+
+	return real != NULL ? real(dstDevice, uc, N, hStream) : CUDA_ERROR_NOT_FOUND;
+}
+
 typedef CUresult real_fn_cuStreamBeginCapture(CUstream hStream);
 
 static inline CUresult real_cuStreamBeginCapture(CUstream hStream)
@@ -1574,6 +2656,24 @@ static inline CUresult real_cuStreamBeginCaptureToGraph_ptsz(CUstream hStream, C
 	real_fn_cuStreamBeginCaptureToGraph_ptsz *real = (real_fn_cuStreamBeginCaptureToGraph_ptsz *)cuda_real(HOOK_cuStreamBeginCaptureToGraph_ptsz);
 
 	return real != NULL ? real(hStream, hGraph, dependencies, dependencyData, numDependencies, mode) : CUDA_ERROR_NOT_FOUND;
+}
+
+typedef CUresult real_fn_cuStreamBeginRecaptureToGraph(CUstream hStream, void *second, void *third, void *fourth, void *fifth, void *sixth);
+
+static inline CUresult real_cuStreamBeginRecaptureToGraph(CUstream hStream, void *second, void *third, void *fourth, void *fifth, void *sixth)
+{
+	real_fn_cuStreamBeginRecaptureToGraph *real = (real_fn_cuStreamBeginRecaptureToGraph *)cuda_real(HOOK_cuStreamBeginRecaptureToGraph);
+
+	return real != NULL ? real(hStream, second, third, fourth, fifth, sixth) : CUDA_ERROR_NOT_FOUND;
+}
+
+typedef CUresult real_fn_cuStreamBeginRecaptureToGraph_ptsz(CUstream hStream, void *second, void *third, void *fourth, void *fifth, void *sixth);
+
+static inline CUresult real_cuStreamBeginRecaptureToGraph_ptsz(CUstream hStream, void *second, void *third, void *fourth, void *fifth, void *sixth)
+{
+	real_fn_cuStreamBeginRecaptureToGraph_ptsz *real = (real_fn_cuStreamBeginRecaptureToGraph_ptsz *)cuda_real(HOOK_cuStreamBeginRecaptureToGraph_ptsz);
+
+	return real != NULL ? real(hStream, second, third, fourth, fifth, sixth) : CUDA_ERROR_NOT_FOUND;
 }
 
 typedef CUresult real_fn_cuStreamEndCapture(CUstream hStream, CUgraph *phGraph);

@@ -147,12 +147,122 @@ const struct cuda_hook_entry cuda_hook_table[CUDA_REALS] = {
 	[HOOK_cuCtxSynchronize_v2] = {"cuCtxSynchronize_v2", (void *)cuCtxSynchronize_v2},
 	[HOOK_cuStreamDestroy] = {"cuStreamDestroy", (void *)cuStreamDestroy},
 	[HOOK_cuStreamDestroy_v2] = {"cuStreamDestroy_v2", (void *)cuStreamDestroy_v2},
+	[HOOK_cuMemcpy] = {"cuMemcpy", (void *)cuMemcpy},
+	[HOOK_cuMemcpy2D] = {"cuMemcpy2D", (void *)cuMemcpy2D},
+	[HOOK_cuMemcpy2D_v2] = {"cuMemcpy2D_v2", (void *)cuMemcpy2D_v2},
+	[HOOK_cuMemcpy2D_v2_ptds] = {"cuMemcpy2D_v2_ptds", (void *)cuMemcpy2D_v2_ptds},
+	[HOOK_cuMemcpy2DAsync] = {"cuMemcpy2DAsync", (void *)cuMemcpy2DAsync},
+	[HOOK_cuMemcpy2DAsync_v2] = {"cuMemcpy2DAsync_v2", (void *)cuMemcpy2DAsync_v2},
+	[HOOK_cuMemcpy2DAsync_v2_ptsz] = {"cuMemcpy2DAsync_v2_ptsz", (void *)cuMemcpy2DAsync_v2_ptsz},
+	[HOOK_cuMemcpy2DUnaligned] = {"cuMemcpy2DUnaligned", (void *)cuMemcpy2DUnaligned},
+	[HOOK_cuMemcpy2DUnaligned_v2] = {"cuMemcpy2DUnaligned_v2", (void *)cuMemcpy2DUnaligned_v2},
+	[HOOK_cuMemcpy2DUnaligned_v2_ptds] = {"cuMemcpy2DUnaligned_v2_ptds", (void *)cuMemcpy2DUnaligned_v2_ptds},
+	[HOOK_cuMemcpy3D] = {"cuMemcpy3D", (void *)cuMemcpy3D},
+	[HOOK_cuMemcpy3D_v2] = {"cuMemcpy3D_v2", (void *)cuMemcpy3D_v2},
+	[HOOK_cuMemcpy3D_v2_ptds] = {"cuMemcpy3D_v2_ptds", (void *)cuMemcpy3D_v2_ptds},
+	[HOOK_cuMemcpy3DAsync] = {"cuMemcpy3DAsync", (void *)cuMemcpy3DAsync},
+	[HOOK_cuMemcpy3DAsync_v2] = {"cuMemcpy3DAsync_v2", (void *)cuMemcpy3DAsync_v2},
+	[HOOK_cuMemcpy3DAsync_v2_ptsz] = {"cuMemcpy3DAsync_v2_ptsz", (void *)cuMemcpy3DAsync_v2_ptsz},
+	[HOOK_cuMemcpy3DBatchAsync] = {"cuMemcpy3DBatchAsync", (void *)cuMemcpy3DBatchAsync},
+	[HOOK_cuMemcpy3DBatchAsync_ptsz] = {"cuMemcpy3DBatchAsync_ptsz", (void *)cuMemcpy3DBatchAsync_ptsz},
+	[HOOK_cuMemcpy3DBatchAsync_v2] = {"cuMemcpy3DBatchAsync_v2", (void *)cuMemcpy3DBatchAsync_v2},
+	[HOOK_cuMemcpy3DBatchAsync_v2_ptsz] = {"cuMemcpy3DBatchAsync_v2_ptsz", (void *)cuMemcpy3DBatchAsync_v2_ptsz},
+	[HOOK_cuMemcpy3DPeer] = {"cuMemcpy3DPeer", (void *)cuMemcpy3DPeer},
+	[HOOK_cuMemcpy3DPeer_ptds] = {"cuMemcpy3DPeer_ptds", (void *)cuMemcpy3DPeer_ptds},
+	[HOOK_cuMemcpy3DPeerAsync] = {"cuMemcpy3DPeerAsync", (void *)cuMemcpy3DPeerAsync},
+	[HOOK_cuMemcpy3DPeerAsync_ptsz] = {"cuMemcpy3DPeerAsync_ptsz", (void *)cuMemcpy3DPeerAsync_ptsz},
+	[HOOK_cuMemcpy3DWithAttributesAsync] = {"cuMemcpy3DWithAttributesAsync", (void *)cuMemcpy3DWithAttributesAsync},
+	[HOOK_cuMemcpy3DWithAttributesAsync_ptsz] = {"cuMemcpy3DWithAttributesAsync_ptsz", (void *)cuMemcpy3DWithAttributesAsync_ptsz},
+	[HOOK_cuMemcpy_ptds] = {"cuMemcpy_ptds", (void *)cuMemcpy_ptds},
+	[HOOK_cuMemcpyAsync] = {"cuMemcpyAsync", (void *)cuMemcpyAsync},
+	[HOOK_cuMemcpyAsync_ptsz] = {"cuMemcpyAsync_ptsz", (void *)cuMemcpyAsync_ptsz},
+	[HOOK_cuMemcpyAtoA] = {"cuMemcpyAtoA", (void *)cuMemcpyAtoA},
+	[HOOK_cuMemcpyAtoA_v2] = {"cuMemcpyAtoA_v2", (void *)cuMemcpyAtoA_v2},
+	[HOOK_cuMemcpyAtoA_v2_ptds] = {"cuMemcpyAtoA_v2_ptds", (void *)cuMemcpyAtoA_v2_ptds},
+	[HOOK_cuMemcpyAtoD] = {"cuMemcpyAtoD", (void *)cuMemcpyAtoD},
+	[HOOK_cuMemcpyAtoD_v2] = {"cuMemcpyAtoD_v2", (void *)cuMemcpyAtoD_v2},
+	[HOOK_cuMemcpyAtoD_v2_ptds] = {"cuMemcpyAtoD_v2_ptds", (void *)cuMemcpyAtoD_v2_ptds},
+	[HOOK_cuMemcpyAtoH] = {"cuMemcpyAtoH", (void *)cuMemcpyAtoH},
+	[HOOK_cuMemcpyAtoH_v2] = {"cuMemcpyAtoH_v2", (void *)cuMemcpyAtoH_v2},
+	[HOOK_cuMemcpyAtoH_v2_ptds] = {"cuMemcpyAtoH_v2_ptds", (void *)cuMemcpyAtoH_v2_ptds},
+	[HOOK_cuMemcpyAtoHAsync] = {"cuMemcpyAtoHAsync", (void *)cuMemcpyAtoHAsync},
+	[HOOK_cuMemcpyAtoHAsync_v2] = {"cuMemcpyAtoHAsync_v2", (void *)cuMemcpyAtoHAsync_v2},
+	[HOOK_cuMemcpyAtoHAsync_v2_ptsz] = {"cuMemcpyAtoHAsync_v2_ptsz", (void *)cuMemcpyAtoHAsync_v2_ptsz},
+	[HOOK_cuMemcpyBatchAsync] = {"cuMemcpyBatchAsync", (void *)cuMemcpyBatchAsync},
+	[HOOK_cuMemcpyBatchAsync_ptsz] = {"cuMemcpyBatchAsync_ptsz", (void *)cuMemcpyBatchAsync_ptsz},
+	[HOOK_cuMemcpyBatchAsync_v2] = {"cuMemcpyBatchAsync_v2", (void *)cuMemcpyBatchAsync_v2},
+	[HOOK_cuMemcpyBatchAsync_v2_ptsz] = {"cuMemcpyBatchAsync_v2_ptsz", (void *)cuMemcpyBatchAsync_v2_ptsz},
+	[HOOK_cuMemcpyDtoA] = {"cuMemcpyDtoA", (void *)cuMemcpyDtoA},
+	[HOOK_cuMemcpyDtoA_v2] = {"cuMemcpyDtoA_v2", (void *)cuMemcpyDtoA_v2},
+	[HOOK_cuMemcpyDtoA_v2_ptds] = {"cuMemcpyDtoA_v2_ptds", (void *)cuMemcpyDtoA_v2_ptds},
+	[HOOK_cuMemcpyDtoD] = {"cuMemcpyDtoD", (void *)cuMemcpyDtoD},
+	[HOOK_cuMemcpyDtoD_v2] = {"cuMemcpyDtoD_v2", (void *)cuMemcpyDtoD_v2},
+	[HOOK_cuMemcpyDtoD_v2_ptds] = {"cuMemcpyDtoD_v2_ptds", (void *)cuMemcpyDtoD_v2_ptds},
+	[HOOK_cuMemcpyDtoDAsync] = {"cuMemcpyDtoDAsync", (void *)cuMemcpyDtoDAsync},
+	[HOOK_cuMemcpyDtoDAsync_v2] = {"cuMemcpyDtoDAsync_v2", (void *)cuMemcpyDtoDAsync_v2},
+	[HOOK_cuMemcpyDtoDAsync_v2_ptsz] = {"cuMemcpyDtoDAsync_v2_ptsz", (void *)cuMemcpyDtoDAsync_v2_ptsz},
+	[HOOK_cuMemcpyDtoH] = {"cuMemcpyDtoH", (void *)cuMemcpyDtoH},
+	[HOOK_cuMemcpyDtoH_v2] = {"cuMemcpyDtoH_v2", (void *)cuMemcpyDtoH_v2},
+	[HOOK_cuMemcpyDtoH_v2_ptds] = {"cuMemcpyDtoH_v2_ptds", (void *)cuMemcpyDtoH_v2_ptds},
+	[HOOK_cuMemcpyDtoHAsync] = {"cuMemcpyDtoHAsync", (void *)cuMemcpyDtoHAsync},
+	[HOOK_cuMemcpyDtoHAsync_v2] = {"cuMemcpyDtoHAsync_v2", (void *)cuMemcpyDtoHAsync_v2},
+	[HOOK_cuMemcpyDtoHAsync_v2_ptsz] = {"cuMemcpyDtoHAsync_v2_ptsz", (void *)cuMemcpyDtoHAsync_v2_ptsz},
+	[HOOK_cuMemcpyHtoA] = {"cuMemcpyHtoA", (void *)cuMemcpyHtoA},
+	[HOOK_cuMemcpyHtoA_v2] = {"cuMemcpyHtoA_v2", (void *)cuMemcpyHtoA_v2},
+	[HOOK_cuMemcpyHtoA_v2_ptds] = {"cuMemcpyHtoA_v2_ptds", (void *)cuMemcpyHtoA_v2_ptds},
+	[HOOK_cuMemcpyHtoAAsync] = {"cuMemcpyHtoAAsync", (void *)cuMemcpyHtoAAsync},
+	[HOOK_cuMemcpyHtoAAsync_v2] = {"cuMemcpyHtoAAsync_v2", (void *)cuMemcpyHtoAAsync_v2},
+	[HOOK_cuMemcpyHtoAAsync_v2_ptsz] = {"cuMemcpyHtoAAsync_v2_ptsz", (void *)cuMemcpyHtoAAsync_v2_ptsz},
+	[HOOK_cuMemcpyHtoD] = {"cuMemcpyHtoD", (void *)cuMemcpyHtoD},
+	[HOOK_cuMemcpyHtoD_v2] = {"cuMemcpyHtoD_v2", (void *)cuMemcpyHtoD_v2},
+	[HOOK_cuMemcpyHtoD_v2_ptds] = {"cuMemcpyHtoD_v2_ptds", (void *)cuMemcpyHtoD_v2_ptds},
+	[HOOK_cuMemcpyHtoDAsync] = {"cuMemcpyHtoDAsync", (void *)cuMemcpyHtoDAsync},
+	[HOOK_cuMemcpyHtoDAsync_v2] = {"cuMemcpyHtoDAsync_v2", (void *)cuMemcpyHtoDAsync_v2},
+	[HOOK_cuMemcpyHtoDAsync_v2_ptsz] = {"cuMemcpyHtoDAsync_v2_ptsz", (void *)cuMemcpyHtoDAsync_v2_ptsz},
+	[HOOK_cuMemcpyPeer] = {"cuMemcpyPeer", (void *)cuMemcpyPeer},
+	[HOOK_cuMemcpyPeer_ptds] = {"cuMemcpyPeer_ptds", (void *)cuMemcpyPeer_ptds},
+	[HOOK_cuMemcpyPeerAsync] = {"cuMemcpyPeerAsync", (void *)cuMemcpyPeerAsync},
+	[HOOK_cuMemcpyPeerAsync_ptsz] = {"cuMemcpyPeerAsync_ptsz", (void *)cuMemcpyPeerAsync_ptsz},
+	[HOOK_cuMemcpyWithAttributesAsync] = {"cuMemcpyWithAttributesAsync", (void *)cuMemcpyWithAttributesAsync},
+	[HOOK_cuMemcpyWithAttributesAsync_ptsz] = {"cuMemcpyWithAttributesAsync_ptsz", (void *)cuMemcpyWithAttributesAsync_ptsz},
+	[HOOK_cuMemsetD16] = {"cuMemsetD16", (void *)cuMemsetD16},
+	[HOOK_cuMemsetD16_v2] = {"cuMemsetD16_v2", (void *)cuMemsetD16_v2},
+	[HOOK_cuMemsetD16_v2_ptds] = {"cuMemsetD16_v2_ptds", (void *)cuMemsetD16_v2_ptds},
+	[HOOK_cuMemsetD16Async] = {"cuMemsetD16Async", (void *)cuMemsetD16Async},
+	[HOOK_cuMemsetD16Async_ptsz] = {"cuMemsetD16Async_ptsz", (void *)cuMemsetD16Async_ptsz},
+	[HOOK_cuMemsetD2D16] = {"cuMemsetD2D16", (void *)cuMemsetD2D16},
+	[HOOK_cuMemsetD2D16_v2] = {"cuMemsetD2D16_v2", (void *)cuMemsetD2D16_v2},
+	[HOOK_cuMemsetD2D16_v2_ptds] = {"cuMemsetD2D16_v2_ptds", (void *)cuMemsetD2D16_v2_ptds},
+	[HOOK_cuMemsetD2D16Async] = {"cuMemsetD2D16Async", (void *)cuMemsetD2D16Async},
+	[HOOK_cuMemsetD2D16Async_ptsz] = {"cuMemsetD2D16Async_ptsz", (void *)cuMemsetD2D16Async_ptsz},
+	[HOOK_cuMemsetD2D32] = {"cuMemsetD2D32", (void *)cuMemsetD2D32},
+	[HOOK_cuMemsetD2D32_v2] = {"cuMemsetD2D32_v2", (void *)cuMemsetD2D32_v2},
+	[HOOK_cuMemsetD2D32_v2_ptds] = {"cuMemsetD2D32_v2_ptds", (void *)cuMemsetD2D32_v2_ptds},
+	[HOOK_cuMemsetD2D32Async] = {"cuMemsetD2D32Async", (void *)cuMemsetD2D32Async},
+	[HOOK_cuMemsetD2D32Async_ptsz] = {"cuMemsetD2D32Async_ptsz", (void *)cuMemsetD2D32Async_ptsz},
+	[HOOK_cuMemsetD2D8] = {"cuMemsetD2D8", (void *)cuMemsetD2D8},
+	[HOOK_cuMemsetD2D8_v2] = {"cuMemsetD2D8_v2", (void *)cuMemsetD2D8_v2},
+	[HOOK_cuMemsetD2D8_v2_ptds] = {"cuMemsetD2D8_v2_ptds", (void *)cuMemsetD2D8_v2_ptds},
+	[HOOK_cuMemsetD2D8Async] = {"cuMemsetD2D8Async", (void *)cuMemsetD2D8Async},
+	[HOOK_cuMemsetD2D8Async_ptsz] = {"cuMemsetD2D8Async_ptsz", (void *)cuMemsetD2D8Async_ptsz},
+	[HOOK_cuMemsetD32] = {"cuMemsetD32", (void *)cuMemsetD32},
+	[HOOK_cuMemsetD32_v2] = {"cuMemsetD32_v2", (void *)cuMemsetD32_v2},
+	[HOOK_cuMemsetD32_v2_ptds] = {"cuMemsetD32_v2_ptds", (void *)cuMemsetD32_v2_ptds},
+	[HOOK_cuMemsetD32Async] = {"cuMemsetD32Async", (void *)cuMemsetD32Async},
+	[HOOK_cuMemsetD32Async_ptsz] = {"cuMemsetD32Async_ptsz", (void *)cuMemsetD32Async_ptsz},
+	[HOOK_cuMemsetD8] = {"cuMemsetD8", (void *)cuMemsetD8},
+	[HOOK_cuMemsetD8_v2] = {"cuMemsetD8_v2", (void *)cuMemsetD8_v2},
+	[HOOK_cuMemsetD8_v2_ptds] = {"cuMemsetD8_v2_ptds", (void *)cuMemsetD8_v2_ptds},
+	[HOOK_cuMemsetD8Async] = {"cuMemsetD8Async", (void *)cuMemsetD8Async},
+	[HOOK_cuMemsetD8Async_ptsz] = {"cuMemsetD8Async_ptsz", (void *)cuMemsetD8Async_ptsz},
 	[HOOK_cuStreamBeginCapture] = {"cuStreamBeginCapture", (void *)cuStreamBeginCapture},
 	[HOOK_cuStreamBeginCapture_ptsz] = {"cuStreamBeginCapture_ptsz", (void *)cuStreamBeginCapture_ptsz},
 	[HOOK_cuStreamBeginCapture_v2] = {"cuStreamBeginCapture_v2", (void *)cuStreamBeginCapture_v2},
 	[HOOK_cuStreamBeginCapture_v2_ptsz] = {"cuStreamBeginCapture_v2_ptsz", (void *)cuStreamBeginCapture_v2_ptsz},
 	[HOOK_cuStreamBeginCaptureToGraph] = {"cuStreamBeginCaptureToGraph", (void *)cuStreamBeginCaptureToGraph},
 	[HOOK_cuStreamBeginCaptureToGraph_ptsz] = {"cuStreamBeginCaptureToGraph_ptsz", (void *)cuStreamBeginCaptureToGraph_ptsz},
+	[HOOK_cuStreamBeginRecaptureToGraph] = {"cuStreamBeginRecaptureToGraph", (void *)cuStreamBeginRecaptureToGraph},
+	[HOOK_cuStreamBeginRecaptureToGraph_ptsz] = {"cuStreamBeginRecaptureToGraph_ptsz", (void *)cuStreamBeginRecaptureToGraph_ptsz},
 	[HOOK_cuStreamEndCapture] = {"cuStreamEndCapture", (void *)cuStreamEndCapture},
 	[HOOK_cuStreamEndCapture_ptsz] = {"cuStreamEndCapture_ptsz", (void *)cuStreamEndCapture_ptsz},
 	[HOOK_cuArray3DGetDescriptor_v2] = {"cuArray3DGetDescriptor_v2", NULL},
@@ -354,12 +464,122 @@ _Static_assert(__builtin_types_compatible_p(real_fn_cuCtxSynchronize, __typeof__
 _Static_assert(__builtin_types_compatible_p(real_fn_cuCtxSynchronize_v2, __typeof__(cuCtxSynchronize_v2)), "cuCtxSynchronize_v2");
 _Static_assert(__builtin_types_compatible_p(real_fn_cuStreamDestroy, __typeof__(cuStreamDestroy)), "cuStreamDestroy");
 _Static_assert(__builtin_types_compatible_p(real_fn_cuStreamDestroy_v2, __typeof__(cuStreamDestroy_v2)), "cuStreamDestroy_v2");
+_Static_assert(__builtin_types_compatible_p(real_fn_cuMemcpy, __typeof__(cuMemcpy)), "cuMemcpy");
+_Static_assert(__builtin_types_compatible_p(real_fn_cuMemcpy2D, __typeof__(cuMemcpy2D)), "cuMemcpy2D");
+_Static_assert(__builtin_types_compatible_p(real_fn_cuMemcpy2D_v2, __typeof__(cuMemcpy2D_v2)), "cuMemcpy2D_v2");
+_Static_assert(__builtin_types_compatible_p(real_fn_cuMemcpy2D_v2_ptds, __typeof__(cuMemcpy2D_v2_ptds)), "cuMemcpy2D_v2_ptds");
+_Static_assert(__builtin_types_compatible_p(real_fn_cuMemcpy2DAsync, __typeof__(cuMemcpy2DAsync)), "cuMemcpy2DAsync");
+_Static_assert(__builtin_types_compatible_p(real_fn_cuMemcpy2DAsync_v2, __typeof__(cuMemcpy2DAsync_v2)), "cuMemcpy2DAsync_v2");
+_Static_assert(__builtin_types_compatible_p(real_fn_cuMemcpy2DAsync_v2_ptsz, __typeof__(cuMemcpy2DAsync_v2_ptsz)), "cuMemcpy2DAsync_v2_ptsz");
+_Static_assert(__builtin_types_compatible_p(real_fn_cuMemcpy2DUnaligned, __typeof__(cuMemcpy2DUnaligned)), "cuMemcpy2DUnaligned");
+_Static_assert(__builtin_types_compatible_p(real_fn_cuMemcpy2DUnaligned_v2, __typeof__(cuMemcpy2DUnaligned_v2)), "cuMemcpy2DUnaligned_v2");
+_Static_assert(__builtin_types_compatible_p(real_fn_cuMemcpy2DUnaligned_v2_ptds, __typeof__(cuMemcpy2DUnaligned_v2_ptds)), "cuMemcpy2DUnaligned_v2_ptds");
+_Static_assert(__builtin_types_compatible_p(real_fn_cuMemcpy3D, __typeof__(cuMemcpy3D)), "cuMemcpy3D");
+_Static_assert(__builtin_types_compatible_p(real_fn_cuMemcpy3D_v2, __typeof__(cuMemcpy3D_v2)), "cuMemcpy3D_v2");
+_Static_assert(__builtin_types_compatible_p(real_fn_cuMemcpy3D_v2_ptds, __typeof__(cuMemcpy3D_v2_ptds)), "cuMemcpy3D_v2_ptds");
+_Static_assert(__builtin_types_compatible_p(real_fn_cuMemcpy3DAsync, __typeof__(cuMemcpy3DAsync)), "cuMemcpy3DAsync");
+_Static_assert(__builtin_types_compatible_p(real_fn_cuMemcpy3DAsync_v2, __typeof__(cuMemcpy3DAsync_v2)), "cuMemcpy3DAsync_v2");
+_Static_assert(__builtin_types_compatible_p(real_fn_cuMemcpy3DAsync_v2_ptsz, __typeof__(cuMemcpy3DAsync_v2_ptsz)), "cuMemcpy3DAsync_v2_ptsz");
+_Static_assert(__builtin_types_compatible_p(real_fn_cuMemcpy3DBatchAsync, __typeof__(cuMemcpy3DBatchAsync)), "cuMemcpy3DBatchAsync");
+_Static_assert(__builtin_types_compatible_p(real_fn_cuMemcpy3DBatchAsync_ptsz, __typeof__(cuMemcpy3DBatchAsync_ptsz)), "cuMemcpy3DBatchAsync_ptsz");
+_Static_assert(__builtin_types_compatible_p(real_fn_cuMemcpy3DBatchAsync_v2, __typeof__(cuMemcpy3DBatchAsync_v2)), "cuMemcpy3DBatchAsync_v2");
+_Static_assert(__builtin_types_compatible_p(real_fn_cuMemcpy3DBatchAsync_v2_ptsz, __typeof__(cuMemcpy3DBatchAsync_v2_ptsz)), "cuMemcpy3DBatchAsync_v2_ptsz");
+_Static_assert(__builtin_types_compatible_p(real_fn_cuMemcpy3DPeer, __typeof__(cuMemcpy3DPeer)), "cuMemcpy3DPeer");
+_Static_assert(__builtin_types_compatible_p(real_fn_cuMemcpy3DPeer_ptds, __typeof__(cuMemcpy3DPeer_ptds)), "cuMemcpy3DPeer_ptds");
+_Static_assert(__builtin_types_compatible_p(real_fn_cuMemcpy3DPeerAsync, __typeof__(cuMemcpy3DPeerAsync)), "cuMemcpy3DPeerAsync");
+_Static_assert(__builtin_types_compatible_p(real_fn_cuMemcpy3DPeerAsync_ptsz, __typeof__(cuMemcpy3DPeerAsync_ptsz)), "cuMemcpy3DPeerAsync_ptsz");
+_Static_assert(__builtin_types_compatible_p(real_fn_cuMemcpy3DWithAttributesAsync, __typeof__(cuMemcpy3DWithAttributesAsync)), "cuMemcpy3DWithAttributesAsync");
+_Static_assert(__builtin_types_compatible_p(real_fn_cuMemcpy3DWithAttributesAsync_ptsz, __typeof__(cuMemcpy3DWithAttributesAsync_ptsz)), "cuMemcpy3DWithAttributesAsync_ptsz");
+_Static_assert(__builtin_types_compatible_p(real_fn_cuMemcpy_ptds, __typeof__(cuMemcpy_ptds)), "cuMemcpy_ptds");
+_Static_assert(__builtin_types_compatible_p(real_fn_cuMemcpyAsync, __typeof__(cuMemcpyAsync)), "cuMemcpyAsync");
+_Static_assert(__builtin_types_compatible_p(real_fn_cuMemcpyAsync_ptsz, __typeof__(cuMemcpyAsync_ptsz)), "cuMemcpyAsync_ptsz");
+_Static_assert(__builtin_types_compatible_p(real_fn_cuMemcpyAtoA, __typeof__(cuMemcpyAtoA)), "cuMemcpyAtoA");
+_Static_assert(__builtin_types_compatible_p(real_fn_cuMemcpyAtoA_v2, __typeof__(cuMemcpyAtoA_v2)), "cuMemcpyAtoA_v2");
+_Static_assert(__builtin_types_compatible_p(real_fn_cuMemcpyAtoA_v2_ptds, __typeof__(cuMemcpyAtoA_v2_ptds)), "cuMemcpyAtoA_v2_ptds");
+_Static_assert(__builtin_types_compatible_p(real_fn_cuMemcpyAtoD, __typeof__(cuMemcpyAtoD)), "cuMemcpyAtoD");
+_Static_assert(__builtin_types_compatible_p(real_fn_cuMemcpyAtoD_v2, __typeof__(cuMemcpyAtoD_v2)), "cuMemcpyAtoD_v2");
+_Static_assert(__builtin_types_compatible_p(real_fn_cuMemcpyAtoD_v2_ptds, __typeof__(cuMemcpyAtoD_v2_ptds)), "cuMemcpyAtoD_v2_ptds");
+_Static_assert(__builtin_types_compatible_p(real_fn_cuMemcpyAtoH, __typeof__(cuMemcpyAtoH)), "cuMemcpyAtoH");
+_Static_assert(__builtin_types_compatible_p(real_fn_cuMemcpyAtoH_v2, __typeof__(cuMemcpyAtoH_v2)), "cuMemcpyAtoH_v2");
+_Static_assert(__builtin_types_compatible_p(real_fn_cuMemcpyAtoH_v2_ptds, __typeof__(cuMemcpyAtoH_v2_ptds)), "cuMemcpyAtoH_v2_ptds");
+_Static_assert(__builtin_types_compatible_p(real_fn_cuMemcpyAtoHAsync, __typeof__(cuMemcpyAtoHAsync)), "cuMemcpyAtoHAsync");
+_Static_assert(__builtin_types_compatible_p(real_fn_cuMemcpyAtoHAsync_v2, __typeof__(cuMemcpyAtoHAsync_v2)), "cuMemcpyAtoHAsync_v2");
+_Static_assert(__builtin_types_compatible_p(real_fn_cuMemcpyAtoHAsync_v2_ptsz, __typeof__(cuMemcpyAtoHAsync_v2_ptsz)), "cuMemcpyAtoHAsync_v2_ptsz");
+_Static_assert(__builtin_types_compatible_p(real_fn_cuMemcpyBatchAsync, __typeof__(cuMemcpyBatchAsync)), "cuMemcpyBatchAsync");
+_Static_assert(__builtin_types_compatible_p(real_fn_cuMemcpyBatchAsync_ptsz, __typeof__(cuMemcpyBatchAsync_ptsz)), "cuMemcpyBatchAsync_ptsz");
+_Static_assert(__builtin_types_compatible_p(real_fn_cuMemcpyBatchAsync_v2, __typeof__(cuMemcpyBatchAsync_v2)), "cuMemcpyBatchAsync_v2");
+_Static_assert(__builtin_types_compatible_p(real_fn_cuMemcpyBatchAsync_v2_ptsz, __typeof__(cuMemcpyBatchAsync_v2_ptsz)), "cuMemcpyBatchAsync_v2_ptsz");
+_Static_assert(__builtin_types_compatible_p(real_fn_cuMemcpyDtoA, __typeof__(cuMemcpyDtoA)), "cuMemcpyDtoA");
+_Static_assert(__builtin_types_compatible_p(real_fn_cuMemcpyDtoA_v2, __typeof__(cuMemcpyDtoA_v2)), "cuMemcpyDtoA_v2");
+_Static_assert(__builtin_types_compatible_p(real_fn_cuMemcpyDtoA_v2_ptds, __typeof__(cuMemcpyDtoA_v2_ptds)), "cuMemcpyDtoA_v2_ptds");
+_Static_assert(__builtin_types_compatible_p(real_fn_cuMemcpyDtoD, __typeof__(cuMemcpyDtoD)), "cuMemcpyDtoD");
+_Static_assert(__builtin_types_compatible_p(real_fn_cuMemcpyDtoD_v2, __typeof__(cuMemcpyDtoD_v2)), "cuMemcpyDtoD_v2");
+_Static_assert(__builtin_types_compatible_p(real_fn_cuMemcpyDtoD_v2_ptds, __typeof__(cuMemcpyDtoD_v2_ptds)), "cuMemcpyDtoD_v2_ptds");
+_Static_assert(__builtin_types_compatible_p(real_fn_cuMemcpyDtoDAsync, __typeof__(cuMemcpyDtoDAsync)), "cuMemcpyDtoDAsync");
+_Static_assert(__builtin_types_compatible_p(real_fn_cuMemcpyDtoDAsync_v2, __typeof__(cuMemcpyDtoDAsync_v2)), "cuMemcpyDtoDAsync_v2");
+_Static_assert(__builtin_types_compatible_p(real_fn_cuMemcpyDtoDAsync_v2_ptsz, __typeof__(cuMemcpyDtoDAsync_v2_ptsz)), "cuMemcpyDtoDAsync_v2_ptsz");
+_Static_assert(__builtin_types_compatible_p(real_fn_cuMemcpyDtoH, __typeof__(cuMemcpyDtoH)), "cuMemcpyDtoH");
+_Static_assert(__builtin_types_compatible_p(real_fn_cuMemcpyDtoH_v2, __typeof__(cuMemcpyDtoH_v2)), "cuMemcpyDtoH_v2");
+_Static_assert(__builtin_types_compatible_p(real_fn_cuMemcpyDtoH_v2_ptds, __typeof__(cuMemcpyDtoH_v2_ptds)), "cuMemcpyDtoH_v2_ptds");
+_Static_assert(__builtin_types_compatible_p(real_fn_cuMemcpyDtoHAsync, __typeof__(cuMemcpyDtoHAsync)), "cuMemcpyDtoHAsync");
+_Static_assert(__builtin_types_compatible_p(real_fn_cuMemcpyDtoHAsync_v2, __typeof__(cuMemcpyDtoHAsync_v2)), "cuMemcpyDtoHAsync_v2");
+_Static_assert(__builtin_types_compatible_p(real_fn_cuMemcpyDtoHAsync_v2_ptsz, __typeof__(cuMemcpyDtoHAsync_v2_ptsz)), "cuMemcpyDtoHAsync_v2_ptsz");
+_Static_assert(__builtin_types_compatible_p(real_fn_cuMemcpyHtoA, __typeof__(cuMemcpyHtoA)), "cuMemcpyHtoA");
+_Static_assert(__builtin_types_compatible_p(real_fn_cuMemcpyHtoA_v2, __typeof__(cuMemcpyHtoA_v2)), "cuMemcpyHtoA_v2");
+_Static_assert(__builtin_types_compatible_p(real_fn_cuMemcpyHtoA_v2_ptds, __typeof__(cuMemcpyHtoA_v2_ptds)), "cuMemcpyHtoA_v2_ptds");
+_Static_assert(__builtin_types_compatible_p(real_fn_cuMemcpyHtoAAsync, __typeof__(cuMemcpyHtoAAsync)), "cuMemcpyHtoAAsync");
+_Static_assert(__builtin_types_compatible_p(real_fn_cuMemcpyHtoAAsync_v2, __typeof__(cuMemcpyHtoAAsync_v2)), "cuMemcpyHtoAAsync_v2");
+_Static_assert(__builtin_types_compatible_p(real_fn_cuMemcpyHtoAAsync_v2_ptsz, __typeof__(cuMemcpyHtoAAsync_v2_ptsz)), "cuMemcpyHtoAAsync_v2_ptsz");
+_Static_assert(__builtin_types_compatible_p(real_fn_cuMemcpyHtoD, __typeof__(cuMemcpyHtoD)), "cuMemcpyHtoD");
+_Static_assert(__builtin_types_compatible_p(real_fn_cuMemcpyHtoD_v2, __typeof__(cuMemcpyHtoD_v2)), "cuMemcpyHtoD_v2");
+_Static_assert(__builtin_types_compatible_p(real_fn_cuMemcpyHtoD_v2_ptds, __typeof__(cuMemcpyHtoD_v2_ptds)), "cuMemcpyHtoD_v2_ptds");
+_Static_assert(__builtin_types_compatible_p(real_fn_cuMemcpyHtoDAsync, __typeof__(cuMemcpyHtoDAsync)), "cuMemcpyHtoDAsync");
+_Static_assert(__builtin_types_compatible_p(real_fn_cuMemcpyHtoDAsync_v2, __typeof__(cuMemcpyHtoDAsync_v2)), "cuMemcpyHtoDAsync_v2");
+_Static_assert(__builtin_types_compatible_p(real_fn_cuMemcpyHtoDAsync_v2_ptsz, __typeof__(cuMemcpyHtoDAsync_v2_ptsz)), "cuMemcpyHtoDAsync_v2_ptsz");
+_Static_assert(__builtin_types_compatible_p(real_fn_cuMemcpyPeer, __typeof__(cuMemcpyPeer)), "cuMemcpyPeer");
+_Static_assert(__builtin_types_compatible_p(real_fn_cuMemcpyPeer_ptds, __typeof__(cuMemcpyPeer_ptds)), "cuMemcpyPeer_ptds");
+_Static_assert(__builtin_types_compatible_p(real_fn_cuMemcpyPeerAsync, __typeof__(cuMemcpyPeerAsync)), "cuMemcpyPeerAsync");
+_Static_assert(__builtin_types_compatible_p(real_fn_cuMemcpyPeerAsync_ptsz, __typeof__(cuMemcpyPeerAsync_ptsz)), "cuMemcpyPeerAsync_ptsz");
+_Static_assert(__builtin_types_compatible_p(real_fn_cuMemcpyWithAttributesAsync, __typeof__(cuMemcpyWithAttributesAsync)), "cuMemcpyWithAttributesAsync");
+_Static_assert(__builtin_types_compatible_p(real_fn_cuMemcpyWithAttributesAsync_ptsz, __typeof__(cuMemcpyWithAttributesAsync_ptsz)), "cuMemcpyWithAttributesAsync_ptsz");
+_Static_assert(__builtin_types_compatible_p(real_fn_cuMemsetD16, __typeof__(cuMemsetD16)), "cuMemsetD16");
+_Static_assert(__builtin_types_compatible_p(real_fn_cuMemsetD16_v2, __typeof__(cuMemsetD16_v2)), "cuMemsetD16_v2");
+_Static_assert(__builtin_types_compatible_p(real_fn_cuMemsetD16_v2_ptds, __typeof__(cuMemsetD16_v2_ptds)), "cuMemsetD16_v2_ptds");
+_Static_assert(__builtin_types_compatible_p(real_fn_cuMemsetD16Async, __typeof__(cuMemsetD16Async)), "cuMemsetD16Async");
+_Static_assert(__builtin_types_compatible_p(real_fn_cuMemsetD16Async_ptsz, __typeof__(cuMemsetD16Async_ptsz)), "cuMemsetD16Async_ptsz");
+_Static_assert(__builtin_types_compatible_p(real_fn_cuMemsetD2D16, __typeof__(cuMemsetD2D16)), "cuMemsetD2D16");
+_Static_assert(__builtin_types_compatible_p(real_fn_cuMemsetD2D16_v2, __typeof__(cuMemsetD2D16_v2)), "cuMemsetD2D16_v2");
+_Static_assert(__builtin_types_compatible_p(real_fn_cuMemsetD2D16_v2_ptds, __typeof__(cuMemsetD2D16_v2_ptds)), "cuMemsetD2D16_v2_ptds");
+_Static_assert(__builtin_types_compatible_p(real_fn_cuMemsetD2D16Async, __typeof__(cuMemsetD2D16Async)), "cuMemsetD2D16Async");
+_Static_assert(__builtin_types_compatible_p(real_fn_cuMemsetD2D16Async_ptsz, __typeof__(cuMemsetD2D16Async_ptsz)), "cuMemsetD2D16Async_ptsz");
+_Static_assert(__builtin_types_compatible_p(real_fn_cuMemsetD2D32, __typeof__(cuMemsetD2D32)), "cuMemsetD2D32");
+_Static_assert(__builtin_types_compatible_p(real_fn_cuMemsetD2D32_v2, __typeof__(cuMemsetD2D32_v2)), "cuMemsetD2D32_v2");
+_Static_assert(__builtin_types_compatible_p(real_fn_cuMemsetD2D32_v2_ptds, __typeof__(cuMemsetD2D32_v2_ptds)), "cuMemsetD2D32_v2_ptds");
+_Static_assert(__builtin_types_compatible_p(real_fn_cuMemsetD2D32Async, __typeof__(cuMemsetD2D32Async)), "cuMemsetD2D32Async");
+_Static_assert(__builtin_types_compatible_p(real_fn_cuMemsetD2D32Async_ptsz, __typeof__(cuMemsetD2D32Async_ptsz)), "cuMemsetD2D32Async_ptsz");
+_Static_assert(__builtin_types_compatible_p(real_fn_cuMemsetD2D8, __typeof__(cuMemsetD2D8)), "cuMemsetD2D8");
+_Static_assert(__builtin_types_compatible_p(real_fn_cuMemsetD2D8_v2, __typeof__(cuMemsetD2D8_v2)), "cuMemsetD2D8_v2");
+_Static_assert(__builtin_types_compatible_p(real_fn_cuMemsetD2D8_v2_ptds, __typeof__(cuMemsetD2D8_v2_ptds)), "cuMemsetD2D8_v2_ptds");
+_Static_assert(__builtin_types_compatible_p(real_fn_cuMemsetD2D8Async, __typeof__(cuMemsetD2D8Async)), "cuMemsetD2D8Async");
+_Static_assert(__builtin_types_compatible_p(real_fn_cuMemsetD2D8Async_ptsz, __typeof__(cuMemsetD2D8Async_ptsz)), "cuMemsetD2D8Async_ptsz");
+_Static_assert(__builtin_types_compatible_p(real_fn_cuMemsetD32, __typeof__(cuMemsetD32)), "cuMemsetD32");
+_Static_assert(__builtin_types_compatible_p(real_fn_cuMemsetD32_v2, __typeof__(cuMemsetD32_v2)), "cuMemsetD32_v2");
+_Static_assert(__builtin_types_compatible_p(real_fn_cuMemsetD32_v2_ptds, __typeof__(cuMemsetD32_v2_ptds)), "cuMemsetD32_v2_ptds");
+_Static_assert(__builtin_types_compatible_p(real_fn_cuMemsetD32Async, __typeof__(cuMemsetD32Async)), "cuMemsetD32Async");
+_Static_assert(__builtin_types_compatible_p(real_fn_cuMemsetD32Async_ptsz, __typeof__(cuMemsetD32Async_ptsz)), "cuMemsetD32Async_ptsz");
+_Static_assert(__builtin_types_compatible_p(real_fn_cuMemsetD8, __typeof__(cuMemsetD8)), "cuMemsetD8");
+_Static_assert(__builtin_types_compatible_p(real_fn_cuMemsetD8_v2, __typeof__(cuMemsetD8_v2)), "cuMemsetD8_v2");
+_Static_assert(__builtin_types_compatible_p(real_fn_cuMemsetD8_v2_ptds, __typeof__(cuMemsetD8_v2_ptds)), "cuMemsetD8_v2_ptds");
+_Static_assert(__builtin_types_compatible_p(real_fn_cuMemsetD8Async, __typeof__(cuMemsetD8Async)), "cuMemsetD8Async");
+_Static_assert(__builtin_types_compatible_p(real_fn_cuMemsetD8Async_ptsz, __typeof__(cuMemsetD8Async_ptsz)), "cuMemsetD8Async_ptsz");
 _Static_assert(__builtin_types_compatible_p(real_fn_cuStreamBeginCapture, __typeof__(cuStreamBeginCapture)), "cuStreamBeginCapture");
 _Static_assert(__builtin_types_compatible_p(real_fn_cuStreamBeginCapture_ptsz, __typeof__(cuStreamBeginCapture_ptsz)), "cuStreamBeginCapture_ptsz");
 _Static_assert(__builtin_types_compatible_p(real_fn_cuStreamBeginCapture_v2, __typeof__(cuStreamBeginCapture_v2)), "cuStreamBeginCapture_v2");
 _Static_assert(__builtin_types_compatible_p(real_fn_cuStreamBeginCapture_v2_ptsz, __typeof__(cuStreamBeginCapture_v2_ptsz)), "cuStreamBeginCapture_v2_ptsz");
 _Static_assert(__builtin_types_compatible_p(real_fn_cuStreamBeginCaptureToGraph, __typeof__(cuStreamBeginCaptureToGraph)), "cuStreamBeginCaptureToGraph");
 _Static_assert(__builtin_types_compatible_p(real_fn_cuStreamBeginCaptureToGraph_ptsz, __typeof__(cuStreamBeginCaptureToGraph_ptsz)), "cuStreamBeginCaptureToGraph_ptsz");
+_Static_assert(__builtin_types_compatible_p(real_fn_cuStreamBeginRecaptureToGraph, __typeof__(cuStreamBeginRecaptureToGraph)), "cuStreamBeginRecaptureToGraph");
+_Static_assert(__builtin_types_compatible_p(real_fn_cuStreamBeginRecaptureToGraph_ptsz, __typeof__(cuStreamBeginRecaptureToGraph_ptsz)), "cuStreamBeginRecaptureToGraph_ptsz");
 _Static_assert(__builtin_types_compatible_p(real_fn_cuStreamEndCapture, __typeof__(cuStreamEndCapture)), "cuStreamEndCapture");
 _Static_assert(__builtin_types_compatible_p(real_fn_cuStreamEndCapture_ptsz, __typeof__(cuStreamEndCapture_ptsz)), "cuStreamEndCapture_ptsz");
 _Static_assert(__builtin_types_compatible_p(real_fn_cuArray3DGetDescriptor_v2, __typeof__(cuArray3DGetDescriptor_v2)), "cuArray3DGetDescriptor_v2");

@@ -1357,7 +1357,7 @@ EXPORTED CUresult cuLaunchKernel(CUfunction f, unsigned int gridDimX, unsigned i
 
 	if (real == NULL)
 		return CUDA_ERROR_NOT_FOUND;
-	result = around_begin_launch(&around, f, gridDimX, gridDimY, gridDimZ, hStream);
+	result = around_begin_launch(&around, f, gridDimX, gridDimY, gridDimZ, hStream, LEGACY);
 	if (result == CUDA_SUCCESS)
 		do
 			result = real(f, gridDimX, gridDimY, gridDimZ, blockDimX, blockDimY, blockDimZ, sharedMemBytes, hStream, kernelParams, extra);
@@ -1373,11 +1373,11 @@ EXPORTED CUresult cuLaunchKernel_ptsz(CUfunction f, unsigned int gridDimX, unsig
 
 	if (real == NULL)
 		return CUDA_ERROR_NOT_FOUND;
-	result = around_begin_launch_ptsz(&around, f, gridDimX, gridDimY, gridDimZ, hStream);
+	result = around_begin_launch(&around, f, gridDimX, gridDimY, gridDimZ, hStream, PER_THREAD);
 	if (result == CUDA_SUCCESS)
 		do
 			result = real(f, gridDimX, gridDimY, gridDimZ, blockDimX, blockDimY, blockDimZ, sharedMemBytes, hStream, kernelParams, extra);
-		while (around_end_launch_ptsz(&around, &result));
+		while (around_end_launch(&around, &result));
 	return result;
 }
 
@@ -1389,7 +1389,7 @@ EXPORTED CUresult cuLaunchKernelEx(const CUlaunchConfig *config, CUfunction f, v
 
 	if (real == NULL)
 		return CUDA_ERROR_NOT_FOUND;
-	result = around_begin_launch_ex(&around, f, config);
+	result = around_begin_launch_ex(&around, f, config, LEGACY);
 	if (result == CUDA_SUCCESS)
 		do
 			result = real(config, f, kernelParams, extra);
@@ -1405,11 +1405,11 @@ EXPORTED CUresult cuLaunchKernelEx_ptsz(const CUlaunchConfig *config, CUfunction
 
 	if (real == NULL)
 		return CUDA_ERROR_NOT_FOUND;
-	result = around_begin_launch_ex_ptsz(&around, f, config);
+	result = around_begin_launch_ex(&around, f, config, PER_THREAD);
 	if (result == CUDA_SUCCESS)
 		do
 			result = real(config, f, kernelParams, extra);
-		while (around_end_launch_ex_ptsz(&around, &result));
+		while (around_end_launch_ex(&around, &result));
 	return result;
 }
 
@@ -1421,7 +1421,7 @@ EXPORTED CUresult cuLaunchCooperativeKernel(CUfunction f, unsigned int gridDimX,
 
 	if (real == NULL)
 		return CUDA_ERROR_NOT_FOUND;
-	result = around_begin_launch(&around, f, gridDimX, gridDimY, gridDimZ, hStream);
+	result = around_begin_launch(&around, f, gridDimX, gridDimY, gridDimZ, hStream, LEGACY);
 	if (result == CUDA_SUCCESS)
 		do
 			result = real(f, gridDimX, gridDimY, gridDimZ, blockDimX, blockDimY, blockDimZ, sharedMemBytes, hStream, kernelParams);
@@ -1437,11 +1437,11 @@ EXPORTED CUresult cuLaunchCooperativeKernel_ptsz(CUfunction f, unsigned int grid
 
 	if (real == NULL)
 		return CUDA_ERROR_NOT_FOUND;
-	result = around_begin_launch_ptsz(&around, f, gridDimX, gridDimY, gridDimZ, hStream);
+	result = around_begin_launch(&around, f, gridDimX, gridDimY, gridDimZ, hStream, PER_THREAD);
 	if (result == CUDA_SUCCESS)
 		do
 			result = real(f, gridDimX, gridDimY, gridDimZ, blockDimX, blockDimY, blockDimZ, sharedMemBytes, hStream, kernelParams);
-		while (around_end_launch_ptsz(&around, &result));
+		while (around_end_launch(&around, &result));
 	return result;
 }
 
@@ -1469,11 +1469,11 @@ EXPORTED CUresult cuLaunch(CUfunction f)
 
 	if (real == NULL)
 		return CUDA_ERROR_NOT_FOUND;
-	result = around_begin_launch_one(&around, f);
+	result = around_begin_launch(&around, f, 1, 1, 1, NULL, LEGACY);
 	if (result == CUDA_SUCCESS)
 		do
 			result = real(f);
-		while (around_end_launch_one(&around, &result));
+		while (around_end_launch(&around, &result));
 	return result;
 }
 
@@ -1485,11 +1485,11 @@ EXPORTED CUresult cuLaunchGrid(CUfunction f, int grid_width, int grid_height)
 
 	if (real == NULL)
 		return CUDA_ERROR_NOT_FOUND;
-	result = around_begin_launch_grid(&around, f, grid_width, grid_height);
+	result = around_begin_launch(&around, f, grid_width, grid_height, 1, NULL, LEGACY);
 	if (result == CUDA_SUCCESS)
 		do
 			result = real(f, grid_width, grid_height);
-		while (around_end_launch_grid(&around, &result));
+		while (around_end_launch(&around, &result));
 	return result;
 }
 
@@ -1501,11 +1501,11 @@ EXPORTED CUresult cuLaunchGridAsync(CUfunction f, int grid_width, int grid_heigh
 
 	if (real == NULL)
 		return CUDA_ERROR_NOT_FOUND;
-	result = around_begin_launch_grid_async(&around, f, grid_width, grid_height, hStream);
+	result = around_begin_launch(&around, f, grid_width, grid_height, 1, hStream, LEGACY);
 	if (result == CUDA_SUCCESS)
 		do
 			result = real(f, grid_width, grid_height, hStream);
-		while (around_end_launch_grid_async(&around, &result));
+		while (around_end_launch(&around, &result));
 	return result;
 }
 
@@ -1517,7 +1517,7 @@ EXPORTED CUresult cuGraphLaunch(CUgraphExec hGraphExec, CUstream hStream)
 
 	if (real == NULL)
 		return CUDA_ERROR_NOT_FOUND;
-	result = around_begin_graph_launch(&around, hGraphExec, hStream);
+	result = around_begin_graph_launch(&around, hGraphExec, hStream, LEGACY);
 	if (result == CUDA_SUCCESS)
 		do
 			result = real(hGraphExec, hStream);
@@ -1533,11 +1533,11 @@ EXPORTED CUresult cuGraphLaunch_ptsz(CUgraphExec hGraphExec, CUstream hStream)
 
 	if (real == NULL)
 		return CUDA_ERROR_NOT_FOUND;
-	result = around_begin_graph_launch_ptsz(&around, hGraphExec, hStream);
+	result = around_begin_graph_launch(&around, hGraphExec, hStream, PER_THREAD);
 	if (result == CUDA_SUCCESS)
 		do
 			result = real(hGraphExec, hStream);
-		while (around_end_graph_launch_ptsz(&around, &result));
+		while (around_end_graph_launch(&around, &result));
 	return result;
 }
 
@@ -1653,6 +1653,1734 @@ EXPORTED CUresult cuStreamDestroy_v2(CUstream hStream)
 	return result;
 }
 
+EXPORTED CUresult cuMemcpy(CUdeviceptr dst, CUdeviceptr src, size_t ByteCount)
+{
+	real_fn_cuMemcpy *real = (real_fn_cuMemcpy *)cuda_real(HOOK_cuMemcpy);
+	struct around around;
+	CUresult result;
+
+	if (real == NULL)
+		return CUDA_ERROR_NOT_FOUND;
+	result = around_begin_copy(&around, ByteCount, COPY_ANY, NULL, LEGACY);
+	if (result == CUDA_SUCCESS)
+		do
+			result = real(dst, src, ByteCount);
+		while (around_end_copy(&around, &result));
+	return result;
+}
+
+EXPORTED CUresult cuMemcpy2D(const CUDA_MEMCPY2D_v1 *pCopy)
+{
+	real_fn_cuMemcpy2D *real = (real_fn_cuMemcpy2D *)cuda_real(HOOK_cuMemcpy2D);
+	struct around around;
+	CUresult result;
+
+	if (real == NULL)
+		return CUDA_ERROR_NOT_FOUND;
+	result = around_begin_copy_rows_old(&around, pCopy, NULL, LEGACY);
+	if (result == CUDA_SUCCESS)
+		do
+			result = real(pCopy);
+		while (around_end_copy_rows_old(&around, &result));
+	return result;
+}
+
+EXPORTED CUresult cuMemcpy2D_v2(const CUDA_MEMCPY2D *pCopy)
+{
+	real_fn_cuMemcpy2D_v2 *real = (real_fn_cuMemcpy2D_v2 *)cuda_real(HOOK_cuMemcpy2D_v2);
+	struct around around;
+	CUresult result;
+
+	if (real == NULL)
+		return CUDA_ERROR_NOT_FOUND;
+	result = around_begin_copy_rows(&around, pCopy, NULL, LEGACY);
+	if (result == CUDA_SUCCESS)
+		do
+			result = real(pCopy);
+		while (around_end_copy_rows(&around, &result));
+	return result;
+}
+
+EXPORTED CUresult cuMemcpy2D_v2_ptds(const CUDA_MEMCPY2D *pCopy)
+{
+	real_fn_cuMemcpy2D_v2_ptds *real = (real_fn_cuMemcpy2D_v2_ptds *)cuda_real(HOOK_cuMemcpy2D_v2_ptds);
+	struct around around;
+	CUresult result;
+
+	if (real == NULL)
+		return CUDA_ERROR_NOT_FOUND;
+	result = around_begin_copy_rows(&around, pCopy, NULL, PER_THREAD);
+	if (result == CUDA_SUCCESS)
+		do
+			result = real(pCopy);
+		while (around_end_copy_rows(&around, &result));
+	return result;
+}
+
+EXPORTED CUresult cuMemcpy2DAsync(const CUDA_MEMCPY2D_v1 *pCopy, CUstream hStream)
+{
+	real_fn_cuMemcpy2DAsync *real = (real_fn_cuMemcpy2DAsync *)cuda_real(HOOK_cuMemcpy2DAsync);
+	struct around around;
+	CUresult result;
+
+	if (real == NULL)
+		return CUDA_ERROR_NOT_FOUND;
+	result = around_begin_copy_rows_old(&around, pCopy, hStream, LEGACY);
+	if (result == CUDA_SUCCESS)
+		do
+			result = real(pCopy, hStream);
+		while (around_end_copy_rows_old(&around, &result));
+	return result;
+}
+
+EXPORTED CUresult cuMemcpy2DAsync_v2(const CUDA_MEMCPY2D *pCopy, CUstream hStream)
+{
+	real_fn_cuMemcpy2DAsync_v2 *real = (real_fn_cuMemcpy2DAsync_v2 *)cuda_real(HOOK_cuMemcpy2DAsync_v2);
+	struct around around;
+	CUresult result;
+
+	if (real == NULL)
+		return CUDA_ERROR_NOT_FOUND;
+	result = around_begin_copy_rows(&around, pCopy, hStream, LEGACY);
+	if (result == CUDA_SUCCESS)
+		do
+			result = real(pCopy, hStream);
+		while (around_end_copy_rows(&around, &result));
+	return result;
+}
+
+EXPORTED CUresult cuMemcpy2DAsync_v2_ptsz(const CUDA_MEMCPY2D *pCopy, CUstream hStream)
+{
+	real_fn_cuMemcpy2DAsync_v2_ptsz *real = (real_fn_cuMemcpy2DAsync_v2_ptsz *)cuda_real(HOOK_cuMemcpy2DAsync_v2_ptsz);
+	struct around around;
+	CUresult result;
+
+	if (real == NULL)
+		return CUDA_ERROR_NOT_FOUND;
+	result = around_begin_copy_rows(&around, pCopy, hStream, PER_THREAD);
+	if (result == CUDA_SUCCESS)
+		do
+			result = real(pCopy, hStream);
+		while (around_end_copy_rows(&around, &result));
+	return result;
+}
+
+EXPORTED CUresult cuMemcpy2DUnaligned(const CUDA_MEMCPY2D_v1 *pCopy)
+{
+	real_fn_cuMemcpy2DUnaligned *real = (real_fn_cuMemcpy2DUnaligned *)cuda_real(HOOK_cuMemcpy2DUnaligned);
+	struct around around;
+	CUresult result;
+
+	if (real == NULL)
+		return CUDA_ERROR_NOT_FOUND;
+	result = around_begin_copy_rows_old(&around, pCopy, NULL, LEGACY);
+	if (result == CUDA_SUCCESS)
+		do
+			result = real(pCopy);
+		while (around_end_copy_rows_old(&around, &result));
+	return result;
+}
+
+EXPORTED CUresult cuMemcpy2DUnaligned_v2(const CUDA_MEMCPY2D *pCopy)
+{
+	real_fn_cuMemcpy2DUnaligned_v2 *real = (real_fn_cuMemcpy2DUnaligned_v2 *)cuda_real(HOOK_cuMemcpy2DUnaligned_v2);
+	struct around around;
+	CUresult result;
+
+	if (real == NULL)
+		return CUDA_ERROR_NOT_FOUND;
+	result = around_begin_copy_rows(&around, pCopy, NULL, LEGACY);
+	if (result == CUDA_SUCCESS)
+		do
+			result = real(pCopy);
+		while (around_end_copy_rows(&around, &result));
+	return result;
+}
+
+EXPORTED CUresult cuMemcpy2DUnaligned_v2_ptds(const CUDA_MEMCPY2D *pCopy)
+{
+	real_fn_cuMemcpy2DUnaligned_v2_ptds *real = (real_fn_cuMemcpy2DUnaligned_v2_ptds *)cuda_real(HOOK_cuMemcpy2DUnaligned_v2_ptds);
+	struct around around;
+	CUresult result;
+
+	if (real == NULL)
+		return CUDA_ERROR_NOT_FOUND;
+	result = around_begin_copy_rows(&around, pCopy, NULL, PER_THREAD);
+	if (result == CUDA_SUCCESS)
+		do
+			result = real(pCopy);
+		while (around_end_copy_rows(&around, &result));
+	return result;
+}
+
+EXPORTED CUresult cuMemcpy3D(const CUDA_MEMCPY3D_v1 *pCopy)
+{
+	real_fn_cuMemcpy3D *real = (real_fn_cuMemcpy3D *)cuda_real(HOOK_cuMemcpy3D);
+	struct around around;
+	CUresult result;
+
+	if (real == NULL)
+		return CUDA_ERROR_NOT_FOUND;
+	result = around_begin_copy_box_old(&around, pCopy, NULL, LEGACY);
+	if (result == CUDA_SUCCESS)
+		do
+			result = real(pCopy);
+		while (around_end_copy_box_old(&around, &result));
+	return result;
+}
+
+EXPORTED CUresult cuMemcpy3D_v2(const CUDA_MEMCPY3D *pCopy)
+{
+	real_fn_cuMemcpy3D_v2 *real = (real_fn_cuMemcpy3D_v2 *)cuda_real(HOOK_cuMemcpy3D_v2);
+	struct around around;
+	CUresult result;
+
+	if (real == NULL)
+		return CUDA_ERROR_NOT_FOUND;
+	result = around_begin_copy_box(&around, pCopy, NULL, LEGACY);
+	if (result == CUDA_SUCCESS)
+		do
+			result = real(pCopy);
+		while (around_end_copy_box(&around, &result));
+	return result;
+}
+
+EXPORTED CUresult cuMemcpy3D_v2_ptds(const CUDA_MEMCPY3D *pCopy)
+{
+	real_fn_cuMemcpy3D_v2_ptds *real = (real_fn_cuMemcpy3D_v2_ptds *)cuda_real(HOOK_cuMemcpy3D_v2_ptds);
+	struct around around;
+	CUresult result;
+
+	if (real == NULL)
+		return CUDA_ERROR_NOT_FOUND;
+	result = around_begin_copy_box(&around, pCopy, NULL, PER_THREAD);
+	if (result == CUDA_SUCCESS)
+		do
+			result = real(pCopy);
+		while (around_end_copy_box(&around, &result));
+	return result;
+}
+
+EXPORTED CUresult cuMemcpy3DAsync(const CUDA_MEMCPY3D_v1 *pCopy, CUstream hStream)
+{
+	real_fn_cuMemcpy3DAsync *real = (real_fn_cuMemcpy3DAsync *)cuda_real(HOOK_cuMemcpy3DAsync);
+	struct around around;
+	CUresult result;
+
+	if (real == NULL)
+		return CUDA_ERROR_NOT_FOUND;
+	result = around_begin_copy_box_old(&around, pCopy, hStream, LEGACY);
+	if (result == CUDA_SUCCESS)
+		do
+			result = real(pCopy, hStream);
+		while (around_end_copy_box_old(&around, &result));
+	return result;
+}
+
+EXPORTED CUresult cuMemcpy3DAsync_v2(const CUDA_MEMCPY3D *pCopy, CUstream hStream)
+{
+	real_fn_cuMemcpy3DAsync_v2 *real = (real_fn_cuMemcpy3DAsync_v2 *)cuda_real(HOOK_cuMemcpy3DAsync_v2);
+	struct around around;
+	CUresult result;
+
+	if (real == NULL)
+		return CUDA_ERROR_NOT_FOUND;
+	result = around_begin_copy_box(&around, pCopy, hStream, LEGACY);
+	if (result == CUDA_SUCCESS)
+		do
+			result = real(pCopy, hStream);
+		while (around_end_copy_box(&around, &result));
+	return result;
+}
+
+EXPORTED CUresult cuMemcpy3DAsync_v2_ptsz(const CUDA_MEMCPY3D *pCopy, CUstream hStream)
+{
+	real_fn_cuMemcpy3DAsync_v2_ptsz *real = (real_fn_cuMemcpy3DAsync_v2_ptsz *)cuda_real(HOOK_cuMemcpy3DAsync_v2_ptsz);
+	struct around around;
+	CUresult result;
+
+	if (real == NULL)
+		return CUDA_ERROR_NOT_FOUND;
+	result = around_begin_copy_box(&around, pCopy, hStream, PER_THREAD);
+	if (result == CUDA_SUCCESS)
+		do
+			result = real(pCopy, hStream);
+		while (around_end_copy_box(&around, &result));
+	return result;
+}
+
+EXPORTED CUresult cuMemcpy3DBatchAsync(size_t numOps, CUDA_MEMCPY3D_BATCH_OP *opList, size_t *failIdx, unsigned long long flags, CUstream hStream)
+{
+	real_fn_cuMemcpy3DBatchAsync *real = (real_fn_cuMemcpy3DBatchAsync *)cuda_real(HOOK_cuMemcpy3DBatchAsync);
+	struct around around;
+	CUresult result;
+
+	if (real == NULL)
+		return CUDA_ERROR_NOT_FOUND;
+	result = around_begin_copy_boxes(&around, opList, numOps, hStream, LEGACY);
+	if (result == CUDA_SUCCESS)
+		do
+			result = real(numOps, opList, failIdx, flags, hStream);
+		while (around_end_copy_boxes(&around, &result));
+	return result;
+}
+
+EXPORTED CUresult cuMemcpy3DBatchAsync_ptsz(size_t numOps, CUDA_MEMCPY3D_BATCH_OP *opList, size_t *failIdx, unsigned long long flags, CUstream hStream)
+{
+	real_fn_cuMemcpy3DBatchAsync_ptsz *real = (real_fn_cuMemcpy3DBatchAsync_ptsz *)cuda_real(HOOK_cuMemcpy3DBatchAsync_ptsz);
+	struct around around;
+	CUresult result;
+
+	if (real == NULL)
+		return CUDA_ERROR_NOT_FOUND;
+	result = around_begin_copy_boxes(&around, opList, numOps, hStream, PER_THREAD);
+	if (result == CUDA_SUCCESS)
+		do
+			result = real(numOps, opList, failIdx, flags, hStream);
+		while (around_end_copy_boxes(&around, &result));
+	return result;
+}
+
+EXPORTED CUresult cuMemcpy3DBatchAsync_v2(size_t numOps, CUDA_MEMCPY3D_BATCH_OP *opList, unsigned long long flags, CUstream hStream)
+{
+	real_fn_cuMemcpy3DBatchAsync_v2 *real = (real_fn_cuMemcpy3DBatchAsync_v2 *)cuda_real(HOOK_cuMemcpy3DBatchAsync_v2);
+	struct around around;
+	CUresult result;
+
+	if (real == NULL)
+		return CUDA_ERROR_NOT_FOUND;
+	result = around_begin_copy_boxes(&around, opList, numOps, hStream, LEGACY);
+	if (result == CUDA_SUCCESS)
+		do
+			result = real(numOps, opList, flags, hStream);
+		while (around_end_copy_boxes(&around, &result));
+	return result;
+}
+
+EXPORTED CUresult cuMemcpy3DBatchAsync_v2_ptsz(size_t numOps, CUDA_MEMCPY3D_BATCH_OP *opList, unsigned long long flags, CUstream hStream)
+{
+	real_fn_cuMemcpy3DBatchAsync_v2_ptsz *real = (real_fn_cuMemcpy3DBatchAsync_v2_ptsz *)cuda_real(HOOK_cuMemcpy3DBatchAsync_v2_ptsz);
+	struct around around;
+	CUresult result;
+
+	if (real == NULL)
+		return CUDA_ERROR_NOT_FOUND;
+	result = around_begin_copy_boxes(&around, opList, numOps, hStream, PER_THREAD);
+	if (result == CUDA_SUCCESS)
+		do
+			result = real(numOps, opList, flags, hStream);
+		while (around_end_copy_boxes(&around, &result));
+	return result;
+}
+
+EXPORTED CUresult cuMemcpy3DPeer(const CUDA_MEMCPY3D_PEER *pCopy)
+{
+	real_fn_cuMemcpy3DPeer *real = (real_fn_cuMemcpy3DPeer *)cuda_real(HOOK_cuMemcpy3DPeer);
+	struct around around;
+	CUresult result;
+
+	if (real == NULL)
+		return CUDA_ERROR_NOT_FOUND;
+	result = around_begin_copy_peer_box(&around, pCopy, NULL, LEGACY);
+	if (result == CUDA_SUCCESS)
+		do
+			result = real(pCopy);
+		while (around_end_copy_peer_box(&around, &result));
+	return result;
+}
+
+EXPORTED CUresult cuMemcpy3DPeer_ptds(const CUDA_MEMCPY3D_PEER *pCopy)
+{
+	real_fn_cuMemcpy3DPeer_ptds *real = (real_fn_cuMemcpy3DPeer_ptds *)cuda_real(HOOK_cuMemcpy3DPeer_ptds);
+	struct around around;
+	CUresult result;
+
+	if (real == NULL)
+		return CUDA_ERROR_NOT_FOUND;
+	result = around_begin_copy_peer_box(&around, pCopy, NULL, PER_THREAD);
+	if (result == CUDA_SUCCESS)
+		do
+			result = real(pCopy);
+		while (around_end_copy_peer_box(&around, &result));
+	return result;
+}
+
+EXPORTED CUresult cuMemcpy3DPeerAsync(const CUDA_MEMCPY3D_PEER *pCopy, CUstream hStream)
+{
+	real_fn_cuMemcpy3DPeerAsync *real = (real_fn_cuMemcpy3DPeerAsync *)cuda_real(HOOK_cuMemcpy3DPeerAsync);
+	struct around around;
+	CUresult result;
+
+	if (real == NULL)
+		return CUDA_ERROR_NOT_FOUND;
+	result = around_begin_copy_peer_box(&around, pCopy, hStream, LEGACY);
+	if (result == CUDA_SUCCESS)
+		do
+			result = real(pCopy, hStream);
+		while (around_end_copy_peer_box(&around, &result));
+	return result;
+}
+
+EXPORTED CUresult cuMemcpy3DPeerAsync_ptsz(const CUDA_MEMCPY3D_PEER *pCopy, CUstream hStream)
+{
+	real_fn_cuMemcpy3DPeerAsync_ptsz *real = (real_fn_cuMemcpy3DPeerAsync_ptsz *)cuda_real(HOOK_cuMemcpy3DPeerAsync_ptsz);
+	struct around around;
+	CUresult result;
+
+	if (real == NULL)
+		return CUDA_ERROR_NOT_FOUND;
+	result = around_begin_copy_peer_box(&around, pCopy, hStream, PER_THREAD);
+	if (result == CUDA_SUCCESS)
+		do
+			result = real(pCopy, hStream);
+		while (around_end_copy_peer_box(&around, &result));
+	return result;
+}
+
+EXPORTED CUresult cuMemcpy3DWithAttributesAsync(CUDA_MEMCPY3D_BATCH_OP *op, unsigned long long flags, CUstream hStream)
+{
+	real_fn_cuMemcpy3DWithAttributesAsync *real = (real_fn_cuMemcpy3DWithAttributesAsync *)cuda_real(HOOK_cuMemcpy3DWithAttributesAsync);
+	struct around around;
+	CUresult result;
+
+	if (real == NULL)
+		return CUDA_ERROR_NOT_FOUND;
+	result = around_begin_copy_boxes(&around, op, 1, hStream, LEGACY);
+	if (result == CUDA_SUCCESS)
+		do
+			result = real(op, flags, hStream);
+		while (around_end_copy_boxes(&around, &result));
+	return result;
+}
+
+EXPORTED CUresult cuMemcpy3DWithAttributesAsync_ptsz(CUDA_MEMCPY3D_BATCH_OP *op, unsigned long long flags, CUstream hStream)
+{
+	real_fn_cuMemcpy3DWithAttributesAsync_ptsz *real = (real_fn_cuMemcpy3DWithAttributesAsync_ptsz *)cuda_real(HOOK_cuMemcpy3DWithAttributesAsync_ptsz);
+	struct around around;
+	CUresult result;
+
+	if (real == NULL)
+		return CUDA_ERROR_NOT_FOUND;
+	result = around_begin_copy_boxes(&around, op, 1, hStream, PER_THREAD);
+	if (result == CUDA_SUCCESS)
+		do
+			result = real(op, flags, hStream);
+		while (around_end_copy_boxes(&around, &result));
+	return result;
+}
+
+EXPORTED CUresult cuMemcpy_ptds(CUdeviceptr dst, CUdeviceptr src, size_t ByteCount)
+{
+	real_fn_cuMemcpy_ptds *real = (real_fn_cuMemcpy_ptds *)cuda_real(HOOK_cuMemcpy_ptds);
+	struct around around;
+	CUresult result;
+
+	if (real == NULL)
+		return CUDA_ERROR_NOT_FOUND;
+	result = around_begin_copy(&around, ByteCount, COPY_ANY, NULL, PER_THREAD);
+	if (result == CUDA_SUCCESS)
+		do
+			result = real(dst, src, ByteCount);
+		while (around_end_copy(&around, &result));
+	return result;
+}
+
+EXPORTED CUresult cuMemcpyAsync(CUdeviceptr dst, CUdeviceptr src, size_t ByteCount, CUstream hStream)
+{
+	real_fn_cuMemcpyAsync *real = (real_fn_cuMemcpyAsync *)cuda_real(HOOK_cuMemcpyAsync);
+	struct around around;
+	CUresult result;
+
+	if (real == NULL)
+		return CUDA_ERROR_NOT_FOUND;
+	result = around_begin_copy(&around, ByteCount, COPY_ANY, hStream, LEGACY);
+	if (result == CUDA_SUCCESS)
+		do
+			result = real(dst, src, ByteCount, hStream);
+		while (around_end_copy(&around, &result));
+	return result;
+}
+
+EXPORTED CUresult cuMemcpyAsync_ptsz(CUdeviceptr dst, CUdeviceptr src, size_t ByteCount, CUstream hStream)
+{
+	real_fn_cuMemcpyAsync_ptsz *real = (real_fn_cuMemcpyAsync_ptsz *)cuda_real(HOOK_cuMemcpyAsync_ptsz);
+	struct around around;
+	CUresult result;
+
+	if (real == NULL)
+		return CUDA_ERROR_NOT_FOUND;
+	result = around_begin_copy(&around, ByteCount, COPY_ANY, hStream, PER_THREAD);
+	if (result == CUDA_SUCCESS)
+		do
+			result = real(dst, src, ByteCount, hStream);
+		while (around_end_copy(&around, &result));
+	return result;
+}
+
+EXPORTED CUresult cuMemcpyAtoA(CUarray dstArray, unsigned int dstOffset, CUarray srcArray, unsigned int srcOffset, unsigned int ByteCount)
+{
+	real_fn_cuMemcpyAtoA *real = (real_fn_cuMemcpyAtoA *)cuda_real(HOOK_cuMemcpyAtoA);
+	struct around around;
+	CUresult result;
+
+	if (real == NULL)
+		return CUDA_ERROR_NOT_FOUND;
+	result = around_begin_copy(&around, ByteCount, COPY_ON_CARD, NULL, LEGACY);
+	if (result == CUDA_SUCCESS)
+		do
+			result = real(dstArray, dstOffset, srcArray, srcOffset, ByteCount);
+		while (around_end_copy(&around, &result));
+	return result;
+}
+
+EXPORTED CUresult cuMemcpyAtoA_v2(CUarray dstArray, size_t dstOffset, CUarray srcArray, size_t srcOffset, size_t ByteCount)
+{
+	real_fn_cuMemcpyAtoA_v2 *real = (real_fn_cuMemcpyAtoA_v2 *)cuda_real(HOOK_cuMemcpyAtoA_v2);
+	struct around around;
+	CUresult result;
+
+	if (real == NULL)
+		return CUDA_ERROR_NOT_FOUND;
+	result = around_begin_copy(&around, ByteCount, COPY_ON_CARD, NULL, LEGACY);
+	if (result == CUDA_SUCCESS)
+		do
+			result = real(dstArray, dstOffset, srcArray, srcOffset, ByteCount);
+		while (around_end_copy(&around, &result));
+	return result;
+}
+
+EXPORTED CUresult cuMemcpyAtoA_v2_ptds(CUarray dstArray, size_t dstOffset, CUarray srcArray, size_t srcOffset, size_t ByteCount)
+{
+	real_fn_cuMemcpyAtoA_v2_ptds *real = (real_fn_cuMemcpyAtoA_v2_ptds *)cuda_real(HOOK_cuMemcpyAtoA_v2_ptds);
+	struct around around;
+	CUresult result;
+
+	if (real == NULL)
+		return CUDA_ERROR_NOT_FOUND;
+	result = around_begin_copy(&around, ByteCount, COPY_ON_CARD, NULL, PER_THREAD);
+	if (result == CUDA_SUCCESS)
+		do
+			result = real(dstArray, dstOffset, srcArray, srcOffset, ByteCount);
+		while (around_end_copy(&around, &result));
+	return result;
+}
+
+EXPORTED CUresult cuMemcpyAtoD(CUdeviceptr_v1 dstDevice, CUarray srcArray, unsigned int srcOffset, unsigned int ByteCount)
+{
+	real_fn_cuMemcpyAtoD *real = (real_fn_cuMemcpyAtoD *)cuda_real(HOOK_cuMemcpyAtoD);
+	struct around around;
+	CUresult result;
+
+	if (real == NULL)
+		return CUDA_ERROR_NOT_FOUND;
+	result = around_begin_copy(&around, ByteCount, COPY_ON_CARD, NULL, LEGACY);
+	if (result == CUDA_SUCCESS)
+		do
+			result = real(dstDevice, srcArray, srcOffset, ByteCount);
+		while (around_end_copy(&around, &result));
+	return result;
+}
+
+EXPORTED CUresult cuMemcpyAtoD_v2(CUdeviceptr dstDevice, CUarray srcArray, size_t srcOffset, size_t ByteCount)
+{
+	real_fn_cuMemcpyAtoD_v2 *real = (real_fn_cuMemcpyAtoD_v2 *)cuda_real(HOOK_cuMemcpyAtoD_v2);
+	struct around around;
+	CUresult result;
+
+	if (real == NULL)
+		return CUDA_ERROR_NOT_FOUND;
+	result = around_begin_copy(&around, ByteCount, COPY_ON_CARD, NULL, LEGACY);
+	if (result == CUDA_SUCCESS)
+		do
+			result = real(dstDevice, srcArray, srcOffset, ByteCount);
+		while (around_end_copy(&around, &result));
+	return result;
+}
+
+EXPORTED CUresult cuMemcpyAtoD_v2_ptds(CUdeviceptr dstDevice, CUarray srcArray, size_t srcOffset, size_t ByteCount)
+{
+	real_fn_cuMemcpyAtoD_v2_ptds *real = (real_fn_cuMemcpyAtoD_v2_ptds *)cuda_real(HOOK_cuMemcpyAtoD_v2_ptds);
+	struct around around;
+	CUresult result;
+
+	if (real == NULL)
+		return CUDA_ERROR_NOT_FOUND;
+	result = around_begin_copy(&around, ByteCount, COPY_ON_CARD, NULL, PER_THREAD);
+	if (result == CUDA_SUCCESS)
+		do
+			result = real(dstDevice, srcArray, srcOffset, ByteCount);
+		while (around_end_copy(&around, &result));
+	return result;
+}
+
+EXPORTED CUresult cuMemcpyAtoH(void *dstHost, CUarray srcArray, unsigned int srcOffset, unsigned int ByteCount)
+{
+	real_fn_cuMemcpyAtoH *real = (real_fn_cuMemcpyAtoH *)cuda_real(HOOK_cuMemcpyAtoH);
+	struct around around;
+	CUresult result;
+
+	if (real == NULL)
+		return CUDA_ERROR_NOT_FOUND;
+	result = around_begin_copy(&around, ByteCount, COPY_TO_HOST, NULL, LEGACY);
+	if (result == CUDA_SUCCESS)
+		do
+			result = real(dstHost, srcArray, srcOffset, ByteCount);
+		while (around_end_copy(&around, &result));
+	return result;
+}
+
+EXPORTED CUresult cuMemcpyAtoH_v2(void *dstHost, CUarray srcArray, size_t srcOffset, size_t ByteCount)
+{
+	real_fn_cuMemcpyAtoH_v2 *real = (real_fn_cuMemcpyAtoH_v2 *)cuda_real(HOOK_cuMemcpyAtoH_v2);
+	struct around around;
+	CUresult result;
+
+	if (real == NULL)
+		return CUDA_ERROR_NOT_FOUND;
+	result = around_begin_copy(&around, ByteCount, COPY_TO_HOST, NULL, LEGACY);
+	if (result == CUDA_SUCCESS)
+		do
+			result = real(dstHost, srcArray, srcOffset, ByteCount);
+		while (around_end_copy(&around, &result));
+	return result;
+}
+
+EXPORTED CUresult cuMemcpyAtoH_v2_ptds(void *dstHost, CUarray srcArray, size_t srcOffset, size_t ByteCount)
+{
+	real_fn_cuMemcpyAtoH_v2_ptds *real = (real_fn_cuMemcpyAtoH_v2_ptds *)cuda_real(HOOK_cuMemcpyAtoH_v2_ptds);
+	struct around around;
+	CUresult result;
+
+	if (real == NULL)
+		return CUDA_ERROR_NOT_FOUND;
+	result = around_begin_copy(&around, ByteCount, COPY_TO_HOST, NULL, PER_THREAD);
+	if (result == CUDA_SUCCESS)
+		do
+			result = real(dstHost, srcArray, srcOffset, ByteCount);
+		while (around_end_copy(&around, &result));
+	return result;
+}
+
+EXPORTED CUresult cuMemcpyAtoHAsync(void *dstHost, CUarray srcArray, unsigned int srcOffset, unsigned int ByteCount, CUstream hStream)
+{
+	real_fn_cuMemcpyAtoHAsync *real = (real_fn_cuMemcpyAtoHAsync *)cuda_real(HOOK_cuMemcpyAtoHAsync);
+	struct around around;
+	CUresult result;
+
+	if (real == NULL)
+		return CUDA_ERROR_NOT_FOUND;
+	result = around_begin_copy(&around, ByteCount, COPY_TO_HOST, hStream, LEGACY);
+	if (result == CUDA_SUCCESS)
+		do
+			result = real(dstHost, srcArray, srcOffset, ByteCount, hStream);
+		while (around_end_copy(&around, &result));
+	return result;
+}
+
+EXPORTED CUresult cuMemcpyAtoHAsync_v2(void *dstHost, CUarray srcArray, size_t srcOffset, size_t ByteCount, CUstream hStream)
+{
+	real_fn_cuMemcpyAtoHAsync_v2 *real = (real_fn_cuMemcpyAtoHAsync_v2 *)cuda_real(HOOK_cuMemcpyAtoHAsync_v2);
+	struct around around;
+	CUresult result;
+
+	if (real == NULL)
+		return CUDA_ERROR_NOT_FOUND;
+	result = around_begin_copy(&around, ByteCount, COPY_TO_HOST, hStream, LEGACY);
+	if (result == CUDA_SUCCESS)
+		do
+			result = real(dstHost, srcArray, srcOffset, ByteCount, hStream);
+		while (around_end_copy(&around, &result));
+	return result;
+}
+
+EXPORTED CUresult cuMemcpyAtoHAsync_v2_ptsz(void *dstHost, CUarray srcArray, size_t srcOffset, size_t ByteCount, CUstream hStream)
+{
+	real_fn_cuMemcpyAtoHAsync_v2_ptsz *real = (real_fn_cuMemcpyAtoHAsync_v2_ptsz *)cuda_real(HOOK_cuMemcpyAtoHAsync_v2_ptsz);
+	struct around around;
+	CUresult result;
+
+	if (real == NULL)
+		return CUDA_ERROR_NOT_FOUND;
+	result = around_begin_copy(&around, ByteCount, COPY_TO_HOST, hStream, PER_THREAD);
+	if (result == CUDA_SUCCESS)
+		do
+			result = real(dstHost, srcArray, srcOffset, ByteCount, hStream);
+		while (around_end_copy(&around, &result));
+	return result;
+}
+
+EXPORTED CUresult cuMemcpyBatchAsync(CUdeviceptr *dsts, CUdeviceptr *srcs, size_t *sizes, size_t count, CUmemcpyAttributes *attrs, size_t *attrsIdxs, size_t numAttrs, size_t *failIdx, CUstream hStream)
+{
+	real_fn_cuMemcpyBatchAsync *real = (real_fn_cuMemcpyBatchAsync *)cuda_real(HOOK_cuMemcpyBatchAsync);
+	struct around around;
+	CUresult result;
+
+	if (real == NULL)
+		return CUDA_ERROR_NOT_FOUND;
+	result = around_begin_copy_many(&around, sizes, count, hStream, LEGACY);
+	if (result == CUDA_SUCCESS)
+		do
+			result = real(dsts, srcs, sizes, count, attrs, attrsIdxs, numAttrs, failIdx, hStream);
+		while (around_end_copy_many(&around, &result));
+	return result;
+}
+
+EXPORTED CUresult cuMemcpyBatchAsync_ptsz(CUdeviceptr *dsts, CUdeviceptr *srcs, size_t *sizes, size_t count, CUmemcpyAttributes *attrs, size_t *attrsIdxs, size_t numAttrs, size_t *failIdx, CUstream hStream)
+{
+	real_fn_cuMemcpyBatchAsync_ptsz *real = (real_fn_cuMemcpyBatchAsync_ptsz *)cuda_real(HOOK_cuMemcpyBatchAsync_ptsz);
+	struct around around;
+	CUresult result;
+
+	if (real == NULL)
+		return CUDA_ERROR_NOT_FOUND;
+	result = around_begin_copy_many(&around, sizes, count, hStream, PER_THREAD);
+	if (result == CUDA_SUCCESS)
+		do
+			result = real(dsts, srcs, sizes, count, attrs, attrsIdxs, numAttrs, failIdx, hStream);
+		while (around_end_copy_many(&around, &result));
+	return result;
+}
+
+EXPORTED CUresult cuMemcpyBatchAsync_v2(CUdeviceptr *dsts, CUdeviceptr *srcs, size_t *sizes, size_t count, CUmemcpyAttributes *attrs, size_t *attrsIdxs, size_t numAttrs, CUstream hStream)
+{
+	real_fn_cuMemcpyBatchAsync_v2 *real = (real_fn_cuMemcpyBatchAsync_v2 *)cuda_real(HOOK_cuMemcpyBatchAsync_v2);
+	struct around around;
+	CUresult result;
+
+	if (real == NULL)
+		return CUDA_ERROR_NOT_FOUND;
+	result = around_begin_copy_many(&around, sizes, count, hStream, LEGACY);
+	if (result == CUDA_SUCCESS)
+		do
+			result = real(dsts, srcs, sizes, count, attrs, attrsIdxs, numAttrs, hStream);
+		while (around_end_copy_many(&around, &result));
+	return result;
+}
+
+EXPORTED CUresult cuMemcpyBatchAsync_v2_ptsz(CUdeviceptr *dsts, CUdeviceptr *srcs, size_t *sizes, size_t count, CUmemcpyAttributes *attrs, size_t *attrsIdxs, size_t numAttrs, CUstream hStream)
+{
+	real_fn_cuMemcpyBatchAsync_v2_ptsz *real = (real_fn_cuMemcpyBatchAsync_v2_ptsz *)cuda_real(HOOK_cuMemcpyBatchAsync_v2_ptsz);
+	struct around around;
+	CUresult result;
+
+	if (real == NULL)
+		return CUDA_ERROR_NOT_FOUND;
+	result = around_begin_copy_many(&around, sizes, count, hStream, PER_THREAD);
+	if (result == CUDA_SUCCESS)
+		do
+			result = real(dsts, srcs, sizes, count, attrs, attrsIdxs, numAttrs, hStream);
+		while (around_end_copy_many(&around, &result));
+	return result;
+}
+
+EXPORTED CUresult cuMemcpyDtoA(CUarray dstArray, unsigned int dstOffset, CUdeviceptr_v1 srcDevice, unsigned int ByteCount)
+{
+	real_fn_cuMemcpyDtoA *real = (real_fn_cuMemcpyDtoA *)cuda_real(HOOK_cuMemcpyDtoA);
+	struct around around;
+	CUresult result;
+
+	if (real == NULL)
+		return CUDA_ERROR_NOT_FOUND;
+	result = around_begin_copy(&around, ByteCount, COPY_ON_CARD, NULL, LEGACY);
+	if (result == CUDA_SUCCESS)
+		do
+			result = real(dstArray, dstOffset, srcDevice, ByteCount);
+		while (around_end_copy(&around, &result));
+	return result;
+}
+
+EXPORTED CUresult cuMemcpyDtoA_v2(CUarray dstArray, size_t dstOffset, CUdeviceptr srcDevice, size_t ByteCount)
+{
+	real_fn_cuMemcpyDtoA_v2 *real = (real_fn_cuMemcpyDtoA_v2 *)cuda_real(HOOK_cuMemcpyDtoA_v2);
+	struct around around;
+	CUresult result;
+
+	if (real == NULL)
+		return CUDA_ERROR_NOT_FOUND;
+	result = around_begin_copy(&around, ByteCount, COPY_ON_CARD, NULL, LEGACY);
+	if (result == CUDA_SUCCESS)
+		do
+			result = real(dstArray, dstOffset, srcDevice, ByteCount);
+		while (around_end_copy(&around, &result));
+	return result;
+}
+
+EXPORTED CUresult cuMemcpyDtoA_v2_ptds(CUarray dstArray, size_t dstOffset, CUdeviceptr srcDevice, size_t ByteCount)
+{
+	real_fn_cuMemcpyDtoA_v2_ptds *real = (real_fn_cuMemcpyDtoA_v2_ptds *)cuda_real(HOOK_cuMemcpyDtoA_v2_ptds);
+	struct around around;
+	CUresult result;
+
+	if (real == NULL)
+		return CUDA_ERROR_NOT_FOUND;
+	result = around_begin_copy(&around, ByteCount, COPY_ON_CARD, NULL, PER_THREAD);
+	if (result == CUDA_SUCCESS)
+		do
+			result = real(dstArray, dstOffset, srcDevice, ByteCount);
+		while (around_end_copy(&around, &result));
+	return result;
+}
+
+EXPORTED CUresult cuMemcpyDtoD(CUdeviceptr_v1 dstDevice, CUdeviceptr_v1 srcDevice, unsigned int ByteCount)
+{
+	real_fn_cuMemcpyDtoD *real = (real_fn_cuMemcpyDtoD *)cuda_real(HOOK_cuMemcpyDtoD);
+	struct around around;
+	CUresult result;
+
+	if (real == NULL)
+		return CUDA_ERROR_NOT_FOUND;
+	result = around_begin_copy(&around, ByteCount, COPY_ON_CARD, NULL, LEGACY);
+	if (result == CUDA_SUCCESS)
+		do
+			result = real(dstDevice, srcDevice, ByteCount);
+		while (around_end_copy(&around, &result));
+	return result;
+}
+
+EXPORTED CUresult cuMemcpyDtoD_v2(CUdeviceptr dstDevice, CUdeviceptr srcDevice, size_t ByteCount)
+{
+	real_fn_cuMemcpyDtoD_v2 *real = (real_fn_cuMemcpyDtoD_v2 *)cuda_real(HOOK_cuMemcpyDtoD_v2);
+	struct around around;
+	CUresult result;
+
+	if (real == NULL)
+		return CUDA_ERROR_NOT_FOUND;
+	result = around_begin_copy(&around, ByteCount, COPY_ON_CARD, NULL, LEGACY);
+	if (result == CUDA_SUCCESS)
+		do
+			result = real(dstDevice, srcDevice, ByteCount);
+		while (around_end_copy(&around, &result));
+	return result;
+}
+
+EXPORTED CUresult cuMemcpyDtoD_v2_ptds(CUdeviceptr dstDevice, CUdeviceptr srcDevice, size_t ByteCount)
+{
+	real_fn_cuMemcpyDtoD_v2_ptds *real = (real_fn_cuMemcpyDtoD_v2_ptds *)cuda_real(HOOK_cuMemcpyDtoD_v2_ptds);
+	struct around around;
+	CUresult result;
+
+	if (real == NULL)
+		return CUDA_ERROR_NOT_FOUND;
+	result = around_begin_copy(&around, ByteCount, COPY_ON_CARD, NULL, PER_THREAD);
+	if (result == CUDA_SUCCESS)
+		do
+			result = real(dstDevice, srcDevice, ByteCount);
+		while (around_end_copy(&around, &result));
+	return result;
+}
+
+EXPORTED CUresult cuMemcpyDtoDAsync(CUdeviceptr_v1 dstDevice, CUdeviceptr_v1 srcDevice, unsigned int ByteCount, CUstream hStream)
+{
+	real_fn_cuMemcpyDtoDAsync *real = (real_fn_cuMemcpyDtoDAsync *)cuda_real(HOOK_cuMemcpyDtoDAsync);
+	struct around around;
+	CUresult result;
+
+	if (real == NULL)
+		return CUDA_ERROR_NOT_FOUND;
+	result = around_begin_copy(&around, ByteCount, COPY_ON_CARD, hStream, LEGACY);
+	if (result == CUDA_SUCCESS)
+		do
+			result = real(dstDevice, srcDevice, ByteCount, hStream);
+		while (around_end_copy(&around, &result));
+	return result;
+}
+
+EXPORTED CUresult cuMemcpyDtoDAsync_v2(CUdeviceptr dstDevice, CUdeviceptr srcDevice, size_t ByteCount, CUstream hStream)
+{
+	real_fn_cuMemcpyDtoDAsync_v2 *real = (real_fn_cuMemcpyDtoDAsync_v2 *)cuda_real(HOOK_cuMemcpyDtoDAsync_v2);
+	struct around around;
+	CUresult result;
+
+	if (real == NULL)
+		return CUDA_ERROR_NOT_FOUND;
+	result = around_begin_copy(&around, ByteCount, COPY_ON_CARD, hStream, LEGACY);
+	if (result == CUDA_SUCCESS)
+		do
+			result = real(dstDevice, srcDevice, ByteCount, hStream);
+		while (around_end_copy(&around, &result));
+	return result;
+}
+
+EXPORTED CUresult cuMemcpyDtoDAsync_v2_ptsz(CUdeviceptr dstDevice, CUdeviceptr srcDevice, size_t ByteCount, CUstream hStream)
+{
+	real_fn_cuMemcpyDtoDAsync_v2_ptsz *real = (real_fn_cuMemcpyDtoDAsync_v2_ptsz *)cuda_real(HOOK_cuMemcpyDtoDAsync_v2_ptsz);
+	struct around around;
+	CUresult result;
+
+	if (real == NULL)
+		return CUDA_ERROR_NOT_FOUND;
+	result = around_begin_copy(&around, ByteCount, COPY_ON_CARD, hStream, PER_THREAD);
+	if (result == CUDA_SUCCESS)
+		do
+			result = real(dstDevice, srcDevice, ByteCount, hStream);
+		while (around_end_copy(&around, &result));
+	return result;
+}
+
+EXPORTED CUresult cuMemcpyDtoH(void *dstHost, CUdeviceptr_v1 srcDevice, unsigned int ByteCount)
+{
+	real_fn_cuMemcpyDtoH *real = (real_fn_cuMemcpyDtoH *)cuda_real(HOOK_cuMemcpyDtoH);
+	struct around around;
+	CUresult result;
+
+	if (real == NULL)
+		return CUDA_ERROR_NOT_FOUND;
+	result = around_begin_copy(&around, ByteCount, COPY_TO_HOST, NULL, LEGACY);
+	if (result == CUDA_SUCCESS)
+		do
+			result = real(dstHost, srcDevice, ByteCount);
+		while (around_end_copy(&around, &result));
+	return result;
+}
+
+EXPORTED CUresult cuMemcpyDtoH_v2(void *dstHost, CUdeviceptr srcDevice, size_t ByteCount)
+{
+	real_fn_cuMemcpyDtoH_v2 *real = (real_fn_cuMemcpyDtoH_v2 *)cuda_real(HOOK_cuMemcpyDtoH_v2);
+	struct around around;
+	CUresult result;
+
+	if (real == NULL)
+		return CUDA_ERROR_NOT_FOUND;
+	result = around_begin_copy(&around, ByteCount, COPY_TO_HOST, NULL, LEGACY);
+	if (result == CUDA_SUCCESS)
+		do
+			result = real(dstHost, srcDevice, ByteCount);
+		while (around_end_copy(&around, &result));
+	return result;
+}
+
+EXPORTED CUresult cuMemcpyDtoH_v2_ptds(void *dstHost, CUdeviceptr srcDevice, size_t ByteCount)
+{
+	real_fn_cuMemcpyDtoH_v2_ptds *real = (real_fn_cuMemcpyDtoH_v2_ptds *)cuda_real(HOOK_cuMemcpyDtoH_v2_ptds);
+	struct around around;
+	CUresult result;
+
+	if (real == NULL)
+		return CUDA_ERROR_NOT_FOUND;
+	result = around_begin_copy(&around, ByteCount, COPY_TO_HOST, NULL, PER_THREAD);
+	if (result == CUDA_SUCCESS)
+		do
+			result = real(dstHost, srcDevice, ByteCount);
+		while (around_end_copy(&around, &result));
+	return result;
+}
+
+EXPORTED CUresult cuMemcpyDtoHAsync(void *dstHost, CUdeviceptr_v1 srcDevice, unsigned int ByteCount, CUstream hStream)
+{
+	real_fn_cuMemcpyDtoHAsync *real = (real_fn_cuMemcpyDtoHAsync *)cuda_real(HOOK_cuMemcpyDtoHAsync);
+	struct around around;
+	CUresult result;
+
+	if (real == NULL)
+		return CUDA_ERROR_NOT_FOUND;
+	result = around_begin_copy(&around, ByteCount, COPY_TO_HOST, hStream, LEGACY);
+	if (result == CUDA_SUCCESS)
+		do
+			result = real(dstHost, srcDevice, ByteCount, hStream);
+		while (around_end_copy(&around, &result));
+	return result;
+}
+
+EXPORTED CUresult cuMemcpyDtoHAsync_v2(void *dstHost, CUdeviceptr srcDevice, size_t ByteCount, CUstream hStream)
+{
+	real_fn_cuMemcpyDtoHAsync_v2 *real = (real_fn_cuMemcpyDtoHAsync_v2 *)cuda_real(HOOK_cuMemcpyDtoHAsync_v2);
+	struct around around;
+	CUresult result;
+
+	if (real == NULL)
+		return CUDA_ERROR_NOT_FOUND;
+	result = around_begin_copy(&around, ByteCount, COPY_TO_HOST, hStream, LEGACY);
+	if (result == CUDA_SUCCESS)
+		do
+			result = real(dstHost, srcDevice, ByteCount, hStream);
+		while (around_end_copy(&around, &result));
+	return result;
+}
+
+EXPORTED CUresult cuMemcpyDtoHAsync_v2_ptsz(void *dstHost, CUdeviceptr srcDevice, size_t ByteCount, CUstream hStream)
+{
+	real_fn_cuMemcpyDtoHAsync_v2_ptsz *real = (real_fn_cuMemcpyDtoHAsync_v2_ptsz *)cuda_real(HOOK_cuMemcpyDtoHAsync_v2_ptsz);
+	struct around around;
+	CUresult result;
+
+	if (real == NULL)
+		return CUDA_ERROR_NOT_FOUND;
+	result = around_begin_copy(&around, ByteCount, COPY_TO_HOST, hStream, PER_THREAD);
+	if (result == CUDA_SUCCESS)
+		do
+			result = real(dstHost, srcDevice, ByteCount, hStream);
+		while (around_end_copy(&around, &result));
+	return result;
+}
+
+EXPORTED CUresult cuMemcpyHtoA(CUarray dstArray, unsigned int dstOffset, const void *srcHost, unsigned int ByteCount)
+{
+	real_fn_cuMemcpyHtoA *real = (real_fn_cuMemcpyHtoA *)cuda_real(HOOK_cuMemcpyHtoA);
+	struct around around;
+	CUresult result;
+
+	if (real == NULL)
+		return CUDA_ERROR_NOT_FOUND;
+	result = around_begin_copy(&around, ByteCount, COPY_TO_CARD, NULL, LEGACY);
+	if (result == CUDA_SUCCESS)
+		do
+			result = real(dstArray, dstOffset, srcHost, ByteCount);
+		while (around_end_copy(&around, &result));
+	return result;
+}
+
+EXPORTED CUresult cuMemcpyHtoA_v2(CUarray dstArray, size_t dstOffset, const void *srcHost, size_t ByteCount)
+{
+	real_fn_cuMemcpyHtoA_v2 *real = (real_fn_cuMemcpyHtoA_v2 *)cuda_real(HOOK_cuMemcpyHtoA_v2);
+	struct around around;
+	CUresult result;
+
+	if (real == NULL)
+		return CUDA_ERROR_NOT_FOUND;
+	result = around_begin_copy(&around, ByteCount, COPY_TO_CARD, NULL, LEGACY);
+	if (result == CUDA_SUCCESS)
+		do
+			result = real(dstArray, dstOffset, srcHost, ByteCount);
+		while (around_end_copy(&around, &result));
+	return result;
+}
+
+EXPORTED CUresult cuMemcpyHtoA_v2_ptds(CUarray dstArray, size_t dstOffset, const void *srcHost, size_t ByteCount)
+{
+	real_fn_cuMemcpyHtoA_v2_ptds *real = (real_fn_cuMemcpyHtoA_v2_ptds *)cuda_real(HOOK_cuMemcpyHtoA_v2_ptds);
+	struct around around;
+	CUresult result;
+
+	if (real == NULL)
+		return CUDA_ERROR_NOT_FOUND;
+	result = around_begin_copy(&around, ByteCount, COPY_TO_CARD, NULL, PER_THREAD);
+	if (result == CUDA_SUCCESS)
+		do
+			result = real(dstArray, dstOffset, srcHost, ByteCount);
+		while (around_end_copy(&around, &result));
+	return result;
+}
+
+EXPORTED CUresult cuMemcpyHtoAAsync(CUarray dstArray, unsigned int dstOffset, const void *srcHost, unsigned int ByteCount, CUstream hStream)
+{
+	real_fn_cuMemcpyHtoAAsync *real = (real_fn_cuMemcpyHtoAAsync *)cuda_real(HOOK_cuMemcpyHtoAAsync);
+	struct around around;
+	CUresult result;
+
+	if (real == NULL)
+		return CUDA_ERROR_NOT_FOUND;
+	result = around_begin_copy(&around, ByteCount, COPY_TO_CARD, hStream, LEGACY);
+	if (result == CUDA_SUCCESS)
+		do
+			result = real(dstArray, dstOffset, srcHost, ByteCount, hStream);
+		while (around_end_copy(&around, &result));
+	return result;
+}
+
+EXPORTED CUresult cuMemcpyHtoAAsync_v2(CUarray dstArray, size_t dstOffset, const void *srcHost, size_t ByteCount, CUstream hStream)
+{
+	real_fn_cuMemcpyHtoAAsync_v2 *real = (real_fn_cuMemcpyHtoAAsync_v2 *)cuda_real(HOOK_cuMemcpyHtoAAsync_v2);
+	struct around around;
+	CUresult result;
+
+	if (real == NULL)
+		return CUDA_ERROR_NOT_FOUND;
+	result = around_begin_copy(&around, ByteCount, COPY_TO_CARD, hStream, LEGACY);
+	if (result == CUDA_SUCCESS)
+		do
+			result = real(dstArray, dstOffset, srcHost, ByteCount, hStream);
+		while (around_end_copy(&around, &result));
+	return result;
+}
+
+EXPORTED CUresult cuMemcpyHtoAAsync_v2_ptsz(CUarray dstArray, size_t dstOffset, const void *srcHost, size_t ByteCount, CUstream hStream)
+{
+	real_fn_cuMemcpyHtoAAsync_v2_ptsz *real = (real_fn_cuMemcpyHtoAAsync_v2_ptsz *)cuda_real(HOOK_cuMemcpyHtoAAsync_v2_ptsz);
+	struct around around;
+	CUresult result;
+
+	if (real == NULL)
+		return CUDA_ERROR_NOT_FOUND;
+	result = around_begin_copy(&around, ByteCount, COPY_TO_CARD, hStream, PER_THREAD);
+	if (result == CUDA_SUCCESS)
+		do
+			result = real(dstArray, dstOffset, srcHost, ByteCount, hStream);
+		while (around_end_copy(&around, &result));
+	return result;
+}
+
+EXPORTED CUresult cuMemcpyHtoD(CUdeviceptr_v1 dstDevice, const void *srcHost, unsigned int ByteCount)
+{
+	real_fn_cuMemcpyHtoD *real = (real_fn_cuMemcpyHtoD *)cuda_real(HOOK_cuMemcpyHtoD);
+	struct around around;
+	CUresult result;
+
+	if (real == NULL)
+		return CUDA_ERROR_NOT_FOUND;
+	result = around_begin_copy(&around, ByteCount, COPY_TO_CARD, NULL, LEGACY);
+	if (result == CUDA_SUCCESS)
+		do
+			result = real(dstDevice, srcHost, ByteCount);
+		while (around_end_copy(&around, &result));
+	return result;
+}
+
+EXPORTED CUresult cuMemcpyHtoD_v2(CUdeviceptr dstDevice, const void *srcHost, size_t ByteCount)
+{
+	real_fn_cuMemcpyHtoD_v2 *real = (real_fn_cuMemcpyHtoD_v2 *)cuda_real(HOOK_cuMemcpyHtoD_v2);
+	struct around around;
+	CUresult result;
+
+	if (real == NULL)
+		return CUDA_ERROR_NOT_FOUND;
+	result = around_begin_copy(&around, ByteCount, COPY_TO_CARD, NULL, LEGACY);
+	if (result == CUDA_SUCCESS)
+		do
+			result = real(dstDevice, srcHost, ByteCount);
+		while (around_end_copy(&around, &result));
+	return result;
+}
+
+EXPORTED CUresult cuMemcpyHtoD_v2_ptds(CUdeviceptr dstDevice, const void *srcHost, size_t ByteCount)
+{
+	real_fn_cuMemcpyHtoD_v2_ptds *real = (real_fn_cuMemcpyHtoD_v2_ptds *)cuda_real(HOOK_cuMemcpyHtoD_v2_ptds);
+	struct around around;
+	CUresult result;
+
+	if (real == NULL)
+		return CUDA_ERROR_NOT_FOUND;
+	result = around_begin_copy(&around, ByteCount, COPY_TO_CARD, NULL, PER_THREAD);
+	if (result == CUDA_SUCCESS)
+		do
+			result = real(dstDevice, srcHost, ByteCount);
+		while (around_end_copy(&around, &result));
+	return result;
+}
+
+EXPORTED CUresult cuMemcpyHtoDAsync(CUdeviceptr_v1 dstDevice, const void *srcHost, unsigned int ByteCount, CUstream hStream)
+{
+	real_fn_cuMemcpyHtoDAsync *real = (real_fn_cuMemcpyHtoDAsync *)cuda_real(HOOK_cuMemcpyHtoDAsync);
+	struct around around;
+	CUresult result;
+
+	if (real == NULL)
+		return CUDA_ERROR_NOT_FOUND;
+	result = around_begin_copy(&around, ByteCount, COPY_TO_CARD, hStream, LEGACY);
+	if (result == CUDA_SUCCESS)
+		do
+			result = real(dstDevice, srcHost, ByteCount, hStream);
+		while (around_end_copy(&around, &result));
+	return result;
+}
+
+EXPORTED CUresult cuMemcpyHtoDAsync_v2(CUdeviceptr dstDevice, const void *srcHost, size_t ByteCount, CUstream hStream)
+{
+	real_fn_cuMemcpyHtoDAsync_v2 *real = (real_fn_cuMemcpyHtoDAsync_v2 *)cuda_real(HOOK_cuMemcpyHtoDAsync_v2);
+	struct around around;
+	CUresult result;
+
+	if (real == NULL)
+		return CUDA_ERROR_NOT_FOUND;
+	result = around_begin_copy(&around, ByteCount, COPY_TO_CARD, hStream, LEGACY);
+	if (result == CUDA_SUCCESS)
+		do
+			result = real(dstDevice, srcHost, ByteCount, hStream);
+		while (around_end_copy(&around, &result));
+	return result;
+}
+
+EXPORTED CUresult cuMemcpyHtoDAsync_v2_ptsz(CUdeviceptr dstDevice, const void *srcHost, size_t ByteCount, CUstream hStream)
+{
+	real_fn_cuMemcpyHtoDAsync_v2_ptsz *real = (real_fn_cuMemcpyHtoDAsync_v2_ptsz *)cuda_real(HOOK_cuMemcpyHtoDAsync_v2_ptsz);
+	struct around around;
+	CUresult result;
+
+	if (real == NULL)
+		return CUDA_ERROR_NOT_FOUND;
+	result = around_begin_copy(&around, ByteCount, COPY_TO_CARD, hStream, PER_THREAD);
+	if (result == CUDA_SUCCESS)
+		do
+			result = real(dstDevice, srcHost, ByteCount, hStream);
+		while (around_end_copy(&around, &result));
+	return result;
+}
+
+EXPORTED CUresult cuMemcpyPeer(CUdeviceptr dstDevice, CUcontext dstContext, CUdeviceptr srcDevice, CUcontext srcContext, size_t ByteCount)
+{
+	real_fn_cuMemcpyPeer *real = (real_fn_cuMemcpyPeer *)cuda_real(HOOK_cuMemcpyPeer);
+	struct around around;
+	CUresult result;
+
+	if (real == NULL)
+		return CUDA_ERROR_NOT_FOUND;
+	result = around_begin_copy(&around, ByteCount, COPY_PEER, NULL, LEGACY);
+	if (result == CUDA_SUCCESS)
+		do
+			result = real(dstDevice, dstContext, srcDevice, srcContext, ByteCount);
+		while (around_end_copy(&around, &result));
+	return result;
+}
+
+EXPORTED CUresult cuMemcpyPeer_ptds(CUdeviceptr dstDevice, CUcontext dstContext, CUdeviceptr srcDevice, CUcontext srcContext, size_t ByteCount)
+{
+	real_fn_cuMemcpyPeer_ptds *real = (real_fn_cuMemcpyPeer_ptds *)cuda_real(HOOK_cuMemcpyPeer_ptds);
+	struct around around;
+	CUresult result;
+
+	if (real == NULL)
+		return CUDA_ERROR_NOT_FOUND;
+	result = around_begin_copy(&around, ByteCount, COPY_PEER, NULL, PER_THREAD);
+	if (result == CUDA_SUCCESS)
+		do
+			result = real(dstDevice, dstContext, srcDevice, srcContext, ByteCount);
+		while (around_end_copy(&around, &result));
+	return result;
+}
+
+EXPORTED CUresult cuMemcpyPeerAsync(CUdeviceptr dstDevice, CUcontext dstContext, CUdeviceptr srcDevice, CUcontext srcContext, size_t ByteCount, CUstream hStream)
+{
+	real_fn_cuMemcpyPeerAsync *real = (real_fn_cuMemcpyPeerAsync *)cuda_real(HOOK_cuMemcpyPeerAsync);
+	struct around around;
+	CUresult result;
+
+	if (real == NULL)
+		return CUDA_ERROR_NOT_FOUND;
+	result = around_begin_copy(&around, ByteCount, COPY_PEER, hStream, LEGACY);
+	if (result == CUDA_SUCCESS)
+		do
+			result = real(dstDevice, dstContext, srcDevice, srcContext, ByteCount, hStream);
+		while (around_end_copy(&around, &result));
+	return result;
+}
+
+EXPORTED CUresult cuMemcpyPeerAsync_ptsz(CUdeviceptr dstDevice, CUcontext dstContext, CUdeviceptr srcDevice, CUcontext srcContext, size_t ByteCount, CUstream hStream)
+{
+	real_fn_cuMemcpyPeerAsync_ptsz *real = (real_fn_cuMemcpyPeerAsync_ptsz *)cuda_real(HOOK_cuMemcpyPeerAsync_ptsz);
+	struct around around;
+	CUresult result;
+
+	if (real == NULL)
+		return CUDA_ERROR_NOT_FOUND;
+	result = around_begin_copy(&around, ByteCount, COPY_PEER, hStream, PER_THREAD);
+	if (result == CUDA_SUCCESS)
+		do
+			result = real(dstDevice, dstContext, srcDevice, srcContext, ByteCount, hStream);
+		while (around_end_copy(&around, &result));
+	return result;
+}
+
+EXPORTED CUresult cuMemcpyWithAttributesAsync(CUdeviceptr dst, CUdeviceptr src, size_t size, CUmemcpyAttributes *attr, CUstream hStream)
+{
+	real_fn_cuMemcpyWithAttributesAsync *real = (real_fn_cuMemcpyWithAttributesAsync *)cuda_real(HOOK_cuMemcpyWithAttributesAsync);
+	struct around around;
+	CUresult result;
+
+	if (real == NULL)
+		return CUDA_ERROR_NOT_FOUND;
+	result = around_begin_copy(&around, size, COPY_ANY, hStream, LEGACY);
+	if (result == CUDA_SUCCESS)
+		do
+			result = real(dst, src, size, attr, hStream);
+		while (around_end_copy(&around, &result));
+	return result;
+}
+
+EXPORTED CUresult cuMemcpyWithAttributesAsync_ptsz(CUdeviceptr dst, CUdeviceptr src, size_t size, CUmemcpyAttributes *attr, CUstream hStream)
+{
+	real_fn_cuMemcpyWithAttributesAsync_ptsz *real = (real_fn_cuMemcpyWithAttributesAsync_ptsz *)cuda_real(HOOK_cuMemcpyWithAttributesAsync_ptsz);
+	struct around around;
+	CUresult result;
+
+	if (real == NULL)
+		return CUDA_ERROR_NOT_FOUND;
+	result = around_begin_copy(&around, size, COPY_ANY, hStream, PER_THREAD);
+	if (result == CUDA_SUCCESS)
+		do
+			result = real(dst, src, size, attr, hStream);
+		while (around_end_copy(&around, &result));
+	return result;
+}
+
+EXPORTED CUresult cuMemsetD16(CUdeviceptr_v1 dstDevice, unsigned short us, unsigned int N)
+{
+	real_fn_cuMemsetD16 *real = (real_fn_cuMemsetD16 *)cuda_real(HOOK_cuMemsetD16);
+	struct around around;
+	CUresult result;
+
+	if (real == NULL)
+		return CUDA_ERROR_NOT_FOUND;
+	result = around_begin_fill(&around, N, 1, 2, NULL, LEGACY);
+	if (result == CUDA_SUCCESS)
+		do
+			result = real(dstDevice, us, N);
+		while (around_end_fill(&around, &result));
+	return result;
+}
+
+EXPORTED CUresult cuMemsetD16_v2(CUdeviceptr dstDevice, unsigned short us, size_t N)
+{
+	real_fn_cuMemsetD16_v2 *real = (real_fn_cuMemsetD16_v2 *)cuda_real(HOOK_cuMemsetD16_v2);
+	struct around around;
+	CUresult result;
+
+	if (real == NULL)
+		return CUDA_ERROR_NOT_FOUND;
+	result = around_begin_fill(&around, N, 1, 2, NULL, LEGACY);
+	if (result == CUDA_SUCCESS)
+		do
+			result = real(dstDevice, us, N);
+		while (around_end_fill(&around, &result));
+	return result;
+}
+
+EXPORTED CUresult cuMemsetD16_v2_ptds(CUdeviceptr dstDevice, unsigned short us, size_t N)
+{
+	real_fn_cuMemsetD16_v2_ptds *real = (real_fn_cuMemsetD16_v2_ptds *)cuda_real(HOOK_cuMemsetD16_v2_ptds);
+	struct around around;
+	CUresult result;
+
+	if (real == NULL)
+		return CUDA_ERROR_NOT_FOUND;
+	result = around_begin_fill(&around, N, 1, 2, NULL, PER_THREAD);
+	if (result == CUDA_SUCCESS)
+		do
+			result = real(dstDevice, us, N);
+		while (around_end_fill(&around, &result));
+	return result;
+}
+
+EXPORTED CUresult cuMemsetD16Async(CUdeviceptr dstDevice, unsigned short us, size_t N, CUstream hStream)
+{
+	real_fn_cuMemsetD16Async *real = (real_fn_cuMemsetD16Async *)cuda_real(HOOK_cuMemsetD16Async);
+	struct around around;
+	CUresult result;
+
+	if (real == NULL)
+		return CUDA_ERROR_NOT_FOUND;
+	result = around_begin_fill(&around, N, 1, 2, hStream, LEGACY);
+	if (result == CUDA_SUCCESS)
+		do
+			result = real(dstDevice, us, N, hStream);
+		while (around_end_fill(&around, &result));
+	return result;
+}
+
+EXPORTED CUresult cuMemsetD16Async_ptsz(CUdeviceptr dstDevice, unsigned short us, size_t N, CUstream hStream)
+{
+	real_fn_cuMemsetD16Async_ptsz *real = (real_fn_cuMemsetD16Async_ptsz *)cuda_real(HOOK_cuMemsetD16Async_ptsz);
+	struct around around;
+	CUresult result;
+
+	if (real == NULL)
+		return CUDA_ERROR_NOT_FOUND;
+	result = around_begin_fill(&around, N, 1, 2, hStream, PER_THREAD);
+	if (result == CUDA_SUCCESS)
+		do
+			result = real(dstDevice, us, N, hStream);
+		while (around_end_fill(&around, &result));
+	return result;
+}
+
+EXPORTED CUresult cuMemsetD2D16(CUdeviceptr_v1 dstDevice, unsigned int dstPitch, unsigned short us, unsigned int Width, unsigned int Height)
+{
+	real_fn_cuMemsetD2D16 *real = (real_fn_cuMemsetD2D16 *)cuda_real(HOOK_cuMemsetD2D16);
+	struct around around;
+	CUresult result;
+
+	if (real == NULL)
+		return CUDA_ERROR_NOT_FOUND;
+	result = around_begin_fill(&around, Width, Height, 2, NULL, LEGACY);
+	if (result == CUDA_SUCCESS)
+		do
+			result = real(dstDevice, dstPitch, us, Width, Height);
+		while (around_end_fill(&around, &result));
+	return result;
+}
+
+EXPORTED CUresult cuMemsetD2D16_v2(CUdeviceptr dstDevice, size_t dstPitch, unsigned short us, size_t Width, size_t Height)
+{
+	real_fn_cuMemsetD2D16_v2 *real = (real_fn_cuMemsetD2D16_v2 *)cuda_real(HOOK_cuMemsetD2D16_v2);
+	struct around around;
+	CUresult result;
+
+	if (real == NULL)
+		return CUDA_ERROR_NOT_FOUND;
+	result = around_begin_fill(&around, Width, Height, 2, NULL, LEGACY);
+	if (result == CUDA_SUCCESS)
+		do
+			result = real(dstDevice, dstPitch, us, Width, Height);
+		while (around_end_fill(&around, &result));
+	return result;
+}
+
+EXPORTED CUresult cuMemsetD2D16_v2_ptds(CUdeviceptr dstDevice, size_t dstPitch, unsigned short us, size_t Width, size_t Height)
+{
+	real_fn_cuMemsetD2D16_v2_ptds *real = (real_fn_cuMemsetD2D16_v2_ptds *)cuda_real(HOOK_cuMemsetD2D16_v2_ptds);
+	struct around around;
+	CUresult result;
+
+	if (real == NULL)
+		return CUDA_ERROR_NOT_FOUND;
+	result = around_begin_fill(&around, Width, Height, 2, NULL, PER_THREAD);
+	if (result == CUDA_SUCCESS)
+		do
+			result = real(dstDevice, dstPitch, us, Width, Height);
+		while (around_end_fill(&around, &result));
+	return result;
+}
+
+EXPORTED CUresult cuMemsetD2D16Async(CUdeviceptr dstDevice, size_t dstPitch, unsigned short us, size_t Width, size_t Height, CUstream hStream)
+{
+	real_fn_cuMemsetD2D16Async *real = (real_fn_cuMemsetD2D16Async *)cuda_real(HOOK_cuMemsetD2D16Async);
+	struct around around;
+	CUresult result;
+
+	if (real == NULL)
+		return CUDA_ERROR_NOT_FOUND;
+	result = around_begin_fill(&around, Width, Height, 2, hStream, LEGACY);
+	if (result == CUDA_SUCCESS)
+		do
+			result = real(dstDevice, dstPitch, us, Width, Height, hStream);
+		while (around_end_fill(&around, &result));
+	return result;
+}
+
+EXPORTED CUresult cuMemsetD2D16Async_ptsz(CUdeviceptr dstDevice, size_t dstPitch, unsigned short us, size_t Width, size_t Height, CUstream hStream)
+{
+	real_fn_cuMemsetD2D16Async_ptsz *real = (real_fn_cuMemsetD2D16Async_ptsz *)cuda_real(HOOK_cuMemsetD2D16Async_ptsz);
+	struct around around;
+	CUresult result;
+
+	if (real == NULL)
+		return CUDA_ERROR_NOT_FOUND;
+	result = around_begin_fill(&around, Width, Height, 2, hStream, PER_THREAD);
+	if (result == CUDA_SUCCESS)
+		do
+			result = real(dstDevice, dstPitch, us, Width, Height, hStream);
+		while (around_end_fill(&around, &result));
+	return result;
+}
+
+EXPORTED CUresult cuMemsetD2D32(CUdeviceptr_v1 dstDevice, unsigned int dstPitch, unsigned int ui, unsigned int Width, unsigned int Height)
+{
+	real_fn_cuMemsetD2D32 *real = (real_fn_cuMemsetD2D32 *)cuda_real(HOOK_cuMemsetD2D32);
+	struct around around;
+	CUresult result;
+
+	if (real == NULL)
+		return CUDA_ERROR_NOT_FOUND;
+	result = around_begin_fill(&around, Width, Height, 4, NULL, LEGACY);
+	if (result == CUDA_SUCCESS)
+		do
+			result = real(dstDevice, dstPitch, ui, Width, Height);
+		while (around_end_fill(&around, &result));
+	return result;
+}
+
+EXPORTED CUresult cuMemsetD2D32_v2(CUdeviceptr dstDevice, size_t dstPitch, unsigned int ui, size_t Width, size_t Height)
+{
+	real_fn_cuMemsetD2D32_v2 *real = (real_fn_cuMemsetD2D32_v2 *)cuda_real(HOOK_cuMemsetD2D32_v2);
+	struct around around;
+	CUresult result;
+
+	if (real == NULL)
+		return CUDA_ERROR_NOT_FOUND;
+	result = around_begin_fill(&around, Width, Height, 4, NULL, LEGACY);
+	if (result == CUDA_SUCCESS)
+		do
+			result = real(dstDevice, dstPitch, ui, Width, Height);
+		while (around_end_fill(&around, &result));
+	return result;
+}
+
+EXPORTED CUresult cuMemsetD2D32_v2_ptds(CUdeviceptr dstDevice, size_t dstPitch, unsigned int ui, size_t Width, size_t Height)
+{
+	real_fn_cuMemsetD2D32_v2_ptds *real = (real_fn_cuMemsetD2D32_v2_ptds *)cuda_real(HOOK_cuMemsetD2D32_v2_ptds);
+	struct around around;
+	CUresult result;
+
+	if (real == NULL)
+		return CUDA_ERROR_NOT_FOUND;
+	result = around_begin_fill(&around, Width, Height, 4, NULL, PER_THREAD);
+	if (result == CUDA_SUCCESS)
+		do
+			result = real(dstDevice, dstPitch, ui, Width, Height);
+		while (around_end_fill(&around, &result));
+	return result;
+}
+
+EXPORTED CUresult cuMemsetD2D32Async(CUdeviceptr dstDevice, size_t dstPitch, unsigned int ui, size_t Width, size_t Height, CUstream hStream)
+{
+	real_fn_cuMemsetD2D32Async *real = (real_fn_cuMemsetD2D32Async *)cuda_real(HOOK_cuMemsetD2D32Async);
+	struct around around;
+	CUresult result;
+
+	if (real == NULL)
+		return CUDA_ERROR_NOT_FOUND;
+	result = around_begin_fill(&around, Width, Height, 4, hStream, LEGACY);
+	if (result == CUDA_SUCCESS)
+		do
+			result = real(dstDevice, dstPitch, ui, Width, Height, hStream);
+		while (around_end_fill(&around, &result));
+	return result;
+}
+
+EXPORTED CUresult cuMemsetD2D32Async_ptsz(CUdeviceptr dstDevice, size_t dstPitch, unsigned int ui, size_t Width, size_t Height, CUstream hStream)
+{
+	real_fn_cuMemsetD2D32Async_ptsz *real = (real_fn_cuMemsetD2D32Async_ptsz *)cuda_real(HOOK_cuMemsetD2D32Async_ptsz);
+	struct around around;
+	CUresult result;
+
+	if (real == NULL)
+		return CUDA_ERROR_NOT_FOUND;
+	result = around_begin_fill(&around, Width, Height, 4, hStream, PER_THREAD);
+	if (result == CUDA_SUCCESS)
+		do
+			result = real(dstDevice, dstPitch, ui, Width, Height, hStream);
+		while (around_end_fill(&around, &result));
+	return result;
+}
+
+EXPORTED CUresult cuMemsetD2D8(CUdeviceptr_v1 dstDevice, unsigned int dstPitch, unsigned char uc, unsigned int Width, unsigned int Height)
+{
+	real_fn_cuMemsetD2D8 *real = (real_fn_cuMemsetD2D8 *)cuda_real(HOOK_cuMemsetD2D8);
+	struct around around;
+	CUresult result;
+
+	if (real == NULL)
+		return CUDA_ERROR_NOT_FOUND;
+	result = around_begin_fill(&around, Width, Height, 1, NULL, LEGACY);
+	if (result == CUDA_SUCCESS)
+		do
+			result = real(dstDevice, dstPitch, uc, Width, Height);
+		while (around_end_fill(&around, &result));
+	return result;
+}
+
+EXPORTED CUresult cuMemsetD2D8_v2(CUdeviceptr dstDevice, size_t dstPitch, unsigned char uc, size_t Width, size_t Height)
+{
+	real_fn_cuMemsetD2D8_v2 *real = (real_fn_cuMemsetD2D8_v2 *)cuda_real(HOOK_cuMemsetD2D8_v2);
+	struct around around;
+	CUresult result;
+
+	if (real == NULL)
+		return CUDA_ERROR_NOT_FOUND;
+	result = around_begin_fill(&around, Width, Height, 1, NULL, LEGACY);
+	if (result == CUDA_SUCCESS)
+		do
+			result = real(dstDevice, dstPitch, uc, Width, Height);
+		while (around_end_fill(&around, &result));
+	return result;
+}
+
+EXPORTED CUresult cuMemsetD2D8_v2_ptds(CUdeviceptr dstDevice, size_t dstPitch, unsigned char uc, size_t Width, size_t Height)
+{
+	real_fn_cuMemsetD2D8_v2_ptds *real = (real_fn_cuMemsetD2D8_v2_ptds *)cuda_real(HOOK_cuMemsetD2D8_v2_ptds);
+	struct around around;
+	CUresult result;
+
+	if (real == NULL)
+		return CUDA_ERROR_NOT_FOUND;
+	result = around_begin_fill(&around, Width, Height, 1, NULL, PER_THREAD);
+	if (result == CUDA_SUCCESS)
+		do
+			result = real(dstDevice, dstPitch, uc, Width, Height);
+		while (around_end_fill(&around, &result));
+	return result;
+}
+
+EXPORTED CUresult cuMemsetD2D8Async(CUdeviceptr dstDevice, size_t dstPitch, unsigned char uc, size_t Width, size_t Height, CUstream hStream)
+{
+	real_fn_cuMemsetD2D8Async *real = (real_fn_cuMemsetD2D8Async *)cuda_real(HOOK_cuMemsetD2D8Async);
+	struct around around;
+	CUresult result;
+
+	if (real == NULL)
+		return CUDA_ERROR_NOT_FOUND;
+	result = around_begin_fill(&around, Width, Height, 1, hStream, LEGACY);
+	if (result == CUDA_SUCCESS)
+		do
+			result = real(dstDevice, dstPitch, uc, Width, Height, hStream);
+		while (around_end_fill(&around, &result));
+	return result;
+}
+
+EXPORTED CUresult cuMemsetD2D8Async_ptsz(CUdeviceptr dstDevice, size_t dstPitch, unsigned char uc, size_t Width, size_t Height, CUstream hStream)
+{
+	real_fn_cuMemsetD2D8Async_ptsz *real = (real_fn_cuMemsetD2D8Async_ptsz *)cuda_real(HOOK_cuMemsetD2D8Async_ptsz);
+	struct around around;
+	CUresult result;
+
+	if (real == NULL)
+		return CUDA_ERROR_NOT_FOUND;
+	result = around_begin_fill(&around, Width, Height, 1, hStream, PER_THREAD);
+	if (result == CUDA_SUCCESS)
+		do
+			result = real(dstDevice, dstPitch, uc, Width, Height, hStream);
+		while (around_end_fill(&around, &result));
+	return result;
+}
+
+EXPORTED CUresult cuMemsetD32(CUdeviceptr_v1 dstDevice, unsigned int ui, unsigned int N)
+{
+	real_fn_cuMemsetD32 *real = (real_fn_cuMemsetD32 *)cuda_real(HOOK_cuMemsetD32);
+	struct around around;
+	CUresult result;
+
+	if (real == NULL)
+		return CUDA_ERROR_NOT_FOUND;
+	result = around_begin_fill(&around, N, 1, 4, NULL, LEGACY);
+	if (result == CUDA_SUCCESS)
+		do
+			result = real(dstDevice, ui, N);
+		while (around_end_fill(&around, &result));
+	return result;
+}
+
+EXPORTED CUresult cuMemsetD32_v2(CUdeviceptr dstDevice, unsigned int ui, size_t N)
+{
+	real_fn_cuMemsetD32_v2 *real = (real_fn_cuMemsetD32_v2 *)cuda_real(HOOK_cuMemsetD32_v2);
+	struct around around;
+	CUresult result;
+
+	if (real == NULL)
+		return CUDA_ERROR_NOT_FOUND;
+	result = around_begin_fill(&around, N, 1, 4, NULL, LEGACY);
+	if (result == CUDA_SUCCESS)
+		do
+			result = real(dstDevice, ui, N);
+		while (around_end_fill(&around, &result));
+	return result;
+}
+
+EXPORTED CUresult cuMemsetD32_v2_ptds(CUdeviceptr dstDevice, unsigned int ui, size_t N)
+{
+	real_fn_cuMemsetD32_v2_ptds *real = (real_fn_cuMemsetD32_v2_ptds *)cuda_real(HOOK_cuMemsetD32_v2_ptds);
+	struct around around;
+	CUresult result;
+
+	if (real == NULL)
+		return CUDA_ERROR_NOT_FOUND;
+	result = around_begin_fill(&around, N, 1, 4, NULL, PER_THREAD);
+	if (result == CUDA_SUCCESS)
+		do
+			result = real(dstDevice, ui, N);
+		while (around_end_fill(&around, &result));
+	return result;
+}
+
+EXPORTED CUresult cuMemsetD32Async(CUdeviceptr dstDevice, unsigned int ui, size_t N, CUstream hStream)
+{
+	real_fn_cuMemsetD32Async *real = (real_fn_cuMemsetD32Async *)cuda_real(HOOK_cuMemsetD32Async);
+	struct around around;
+	CUresult result;
+
+	if (real == NULL)
+		return CUDA_ERROR_NOT_FOUND;
+	result = around_begin_fill(&around, N, 1, 4, hStream, LEGACY);
+	if (result == CUDA_SUCCESS)
+		do
+			result = real(dstDevice, ui, N, hStream);
+		while (around_end_fill(&around, &result));
+	return result;
+}
+
+EXPORTED CUresult cuMemsetD32Async_ptsz(CUdeviceptr dstDevice, unsigned int ui, size_t N, CUstream hStream)
+{
+	real_fn_cuMemsetD32Async_ptsz *real = (real_fn_cuMemsetD32Async_ptsz *)cuda_real(HOOK_cuMemsetD32Async_ptsz);
+	struct around around;
+	CUresult result;
+
+	if (real == NULL)
+		return CUDA_ERROR_NOT_FOUND;
+	result = around_begin_fill(&around, N, 1, 4, hStream, PER_THREAD);
+	if (result == CUDA_SUCCESS)
+		do
+			result = real(dstDevice, ui, N, hStream);
+		while (around_end_fill(&around, &result));
+	return result;
+}
+
+EXPORTED CUresult cuMemsetD8(CUdeviceptr_v1 dstDevice, unsigned char uc, unsigned int N)
+{
+	real_fn_cuMemsetD8 *real = (real_fn_cuMemsetD8 *)cuda_real(HOOK_cuMemsetD8);
+	struct around around;
+	CUresult result;
+
+	if (real == NULL)
+		return CUDA_ERROR_NOT_FOUND;
+	result = around_begin_fill(&around, N, 1, 1, NULL, LEGACY);
+	if (result == CUDA_SUCCESS)
+		do
+			result = real(dstDevice, uc, N);
+		while (around_end_fill(&around, &result));
+	return result;
+}
+
+EXPORTED CUresult cuMemsetD8_v2(CUdeviceptr dstDevice, unsigned char uc, size_t N)
+{
+	real_fn_cuMemsetD8_v2 *real = (real_fn_cuMemsetD8_v2 *)cuda_real(HOOK_cuMemsetD8_v2);
+	struct around around;
+	CUresult result;
+
+	if (real == NULL)
+		return CUDA_ERROR_NOT_FOUND;
+	result = around_begin_fill(&around, N, 1, 1, NULL, LEGACY);
+	if (result == CUDA_SUCCESS)
+		do
+			result = real(dstDevice, uc, N);
+		while (around_end_fill(&around, &result));
+	return result;
+}
+
+EXPORTED CUresult cuMemsetD8_v2_ptds(CUdeviceptr dstDevice, unsigned char uc, size_t N)
+{
+	real_fn_cuMemsetD8_v2_ptds *real = (real_fn_cuMemsetD8_v2_ptds *)cuda_real(HOOK_cuMemsetD8_v2_ptds);
+	struct around around;
+	CUresult result;
+
+	if (real == NULL)
+		return CUDA_ERROR_NOT_FOUND;
+	result = around_begin_fill(&around, N, 1, 1, NULL, PER_THREAD);
+	if (result == CUDA_SUCCESS)
+		do
+			result = real(dstDevice, uc, N);
+		while (around_end_fill(&around, &result));
+	return result;
+}
+
+EXPORTED CUresult cuMemsetD8Async(CUdeviceptr dstDevice, unsigned char uc, size_t N, CUstream hStream)
+{
+	real_fn_cuMemsetD8Async *real = (real_fn_cuMemsetD8Async *)cuda_real(HOOK_cuMemsetD8Async);
+	struct around around;
+	CUresult result;
+
+	if (real == NULL)
+		return CUDA_ERROR_NOT_FOUND;
+	result = around_begin_fill(&around, N, 1, 1, hStream, LEGACY);
+	if (result == CUDA_SUCCESS)
+		do
+			result = real(dstDevice, uc, N, hStream);
+		while (around_end_fill(&around, &result));
+	return result;
+}
+
+EXPORTED CUresult cuMemsetD8Async_ptsz(CUdeviceptr dstDevice, unsigned char uc, size_t N, CUstream hStream)
+{
+	real_fn_cuMemsetD8Async_ptsz *real = (real_fn_cuMemsetD8Async_ptsz *)cuda_real(HOOK_cuMemsetD8Async_ptsz);
+	struct around around;
+	CUresult result;
+
+	if (real == NULL)
+		return CUDA_ERROR_NOT_FOUND;
+	result = around_begin_fill(&around, N, 1, 1, hStream, PER_THREAD);
+	if (result == CUDA_SUCCESS)
+		do
+			result = real(dstDevice, uc, N, hStream);
+		while (around_end_fill(&around, &result));
+	return result;
+}
+
 EXPORTED CUresult cuStreamBeginCapture(CUstream hStream)
 {
 	real_fn_cuStreamBeginCapture *real = (real_fn_cuStreamBeginCapture *)cuda_real(HOOK_cuStreamBeginCapture);
@@ -1661,7 +3389,7 @@ EXPORTED CUresult cuStreamBeginCapture(CUstream hStream)
 
 	if (real == NULL)
 		return CUDA_ERROR_NOT_FOUND;
-	result = around_begin_capture(&around, hStream);
+	result = around_begin_capture(&around, hStream, LEGACY);
 	if (result == CUDA_SUCCESS)
 		do
 			result = real(hStream);
@@ -1677,11 +3405,11 @@ EXPORTED CUresult cuStreamBeginCapture_ptsz(CUstream hStream)
 
 	if (real == NULL)
 		return CUDA_ERROR_NOT_FOUND;
-	result = around_begin_capture_ptsz(&around, hStream);
+	result = around_begin_capture(&around, hStream, PER_THREAD);
 	if (result == CUDA_SUCCESS)
 		do
 			result = real(hStream);
-		while (around_end_capture_ptsz(&around, &result));
+		while (around_end_capture(&around, &result));
 	return result;
 }
 
@@ -1693,7 +3421,7 @@ EXPORTED CUresult cuStreamBeginCapture_v2(CUstream hStream, CUstreamCaptureMode 
 
 	if (real == NULL)
 		return CUDA_ERROR_NOT_FOUND;
-	result = around_begin_capture(&around, hStream);
+	result = around_begin_capture(&around, hStream, LEGACY);
 	if (result == CUDA_SUCCESS)
 		do
 			result = real(hStream, mode);
@@ -1709,11 +3437,11 @@ EXPORTED CUresult cuStreamBeginCapture_v2_ptsz(CUstream hStream, CUstreamCapture
 
 	if (real == NULL)
 		return CUDA_ERROR_NOT_FOUND;
-	result = around_begin_capture_ptsz(&around, hStream);
+	result = around_begin_capture(&around, hStream, PER_THREAD);
 	if (result == CUDA_SUCCESS)
 		do
 			result = real(hStream, mode);
-		while (around_end_capture_ptsz(&around, &result));
+		while (around_end_capture(&around, &result));
 	return result;
 }
 
@@ -1725,7 +3453,7 @@ EXPORTED CUresult cuStreamBeginCaptureToGraph(CUstream hStream, CUgraph hGraph, 
 
 	if (real == NULL)
 		return CUDA_ERROR_NOT_FOUND;
-	result = around_begin_capture(&around, hStream);
+	result = around_begin_capture(&around, hStream, LEGACY);
 	if (result == CUDA_SUCCESS)
 		do
 			result = real(hStream, hGraph, dependencies, dependencyData, numDependencies, mode);
@@ -1741,11 +3469,43 @@ EXPORTED CUresult cuStreamBeginCaptureToGraph_ptsz(CUstream hStream, CUgraph hGr
 
 	if (real == NULL)
 		return CUDA_ERROR_NOT_FOUND;
-	result = around_begin_capture_ptsz(&around, hStream);
+	result = around_begin_capture(&around, hStream, PER_THREAD);
 	if (result == CUDA_SUCCESS)
 		do
 			result = real(hStream, hGraph, dependencies, dependencyData, numDependencies, mode);
-		while (around_end_capture_ptsz(&around, &result));
+		while (around_end_capture(&around, &result));
+	return result;
+}
+
+EXPORTED CUresult cuStreamBeginRecaptureToGraph(CUstream hStream, void *second, void *third, void *fourth, void *fifth, void *sixth)
+{
+	real_fn_cuStreamBeginRecaptureToGraph *real = (real_fn_cuStreamBeginRecaptureToGraph *)cuda_real(HOOK_cuStreamBeginRecaptureToGraph);
+	struct around around;
+	CUresult result;
+
+	if (real == NULL)
+		return CUDA_ERROR_NOT_FOUND;
+	result = around_begin_capture(&around, hStream, LEGACY);
+	if (result == CUDA_SUCCESS)
+		do
+			result = real(hStream, second, third, fourth, fifth, sixth);
+		while (around_end_capture(&around, &result));
+	return result;
+}
+
+EXPORTED CUresult cuStreamBeginRecaptureToGraph_ptsz(CUstream hStream, void *second, void *third, void *fourth, void *fifth, void *sixth)
+{
+	real_fn_cuStreamBeginRecaptureToGraph_ptsz *real = (real_fn_cuStreamBeginRecaptureToGraph_ptsz *)cuda_real(HOOK_cuStreamBeginRecaptureToGraph_ptsz);
+	struct around around;
+	CUresult result;
+
+	if (real == NULL)
+		return CUDA_ERROR_NOT_FOUND;
+	result = around_begin_capture(&around, hStream, PER_THREAD);
+	if (result == CUDA_SUCCESS)
+		do
+			result = real(hStream, second, third, fourth, fifth, sixth);
+		while (around_end_capture(&around, &result));
 	return result;
 }
 
@@ -1757,7 +3517,7 @@ EXPORTED CUresult cuStreamEndCapture(CUstream hStream, CUgraph *phGraph)
 
 	if (real == NULL)
 		return CUDA_ERROR_NOT_FOUND;
-	result = around_begin_capture_end(&around, hStream);
+	result = around_begin_capture_end(&around, hStream, LEGACY);
 	if (result == CUDA_SUCCESS)
 		do
 			result = real(hStream, phGraph);
@@ -1773,10 +3533,10 @@ EXPORTED CUresult cuStreamEndCapture_ptsz(CUstream hStream, CUgraph *phGraph)
 
 	if (real == NULL)
 		return CUDA_ERROR_NOT_FOUND;
-	result = around_begin_capture_end_ptsz(&around, hStream);
+	result = around_begin_capture_end(&around, hStream, PER_THREAD);
 	if (result == CUDA_SUCCESS)
 		do
 			result = real(hStream, phGraph);
-		while (around_end_capture_end_ptsz(&around, &result));
+		while (around_end_capture_end(&around, &result));
 	return result;
 }

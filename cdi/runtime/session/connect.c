@@ -115,6 +115,8 @@ void line_drop(struct session_share *share)
 		close(share->fd);
 	__atomic_store_n(&share->fd, -1, __ATOMIC_RELAXED);
 	share->lost = true;
+	__atomic_store_n(&share->alone, 1, __ATOMIC_RELAXED);
+	__atomic_or_fetch(&session_trouble_word, SESSION_ALONE, __ATOMIC_RELAXED);
 }
 
 /* Who answers nothing may be there in an instant; who may not be reached will not. */
@@ -214,6 +216,7 @@ enum line_result line_open(struct session_share *share, enum tranche_role role, 
 			if ((result == LINE_OK || result == LINE_MOVED) && fd_identify(fd, share->fd_identity)) {
 				__atomic_store_n(&share->fd, fd, __ATOMIC_RELAXED);
 				share->lost = false;
+				__atomic_store_n(&share->alone, 0, __ATOMIC_RELAXED);
 				return result;
 			}
 			close(fd);

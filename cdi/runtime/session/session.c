@@ -203,13 +203,9 @@ bool line_restore(struct session_share *share, uint64_t patience, bool unless_bu
 	if (!stands) {
 		enum line_result result;
 
-		__atomic_store_n(&share->alone, 1, __ATOMIC_RELAXED);
-		__atomic_or_fetch(&session_trouble_word, SESSION_ALONE, __ATOMIC_RELAXED);
 		line_drop(share);
 		result = line_open(share, role, deadline, why);
 		stands = result == LINE_OK || result == LINE_MOVED;
-		if (stands)
-			__atomic_store_n(&share->alone, 0, __ATOMIC_RELAXED);
 		/* What the old ledger said of contexts and modules is measured anew. */
 		if (result == LINE_MOVED && role == TRANCHE_ROLE_AGAIN)
 			line_measure(share, TRANCHE_OP_MEASURE, 0, now_ns() + SESSION_DEADLINE_NS, &reply);

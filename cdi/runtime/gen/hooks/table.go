@@ -61,7 +61,7 @@ type Row struct {
 	// and where Around is set.
 	Handler string
 	// Around is the kind of treatment where the wrapper calls the real function itself,
-	// AroundArgs are the parameters that the treatment looks at.
+	// AroundArgs are the parameters that the treatment looks at, and constants.
 	Around     string
 	AroundArgs []string
 	// Real: the runtime calls the real function of a pass.
@@ -152,6 +152,7 @@ const (
 var (
 	identifier    = regexp.MustCompile(`^[A-Za-z_]\w*$`)
 	parameterForm = regexp.MustCompile(`^(.*[\s*])(\w+)$`)
+	constant      = regexp.MustCompile(`^(?:[0-9]+|[A-Z][A-Z_]+)$`)
 	aroundForm    = regexp.MustCompile(`^around:([a-z_]+)(?:\(([^()]+)\))?$`)
 )
 
@@ -237,7 +238,7 @@ func (r *Row) parseHandler(text string) error {
 		r.AroundArgs = strings.Split(strings.ReplaceAll(match[2], " ", ""), ",")
 	}
 	for _, arg := range r.AroundArgs {
-		if !slices.ContainsFunc(r.Parameters, func(p Parameter) bool { return p.Name == arg }) {
+		if !constant.MatchString(arg) && !slices.ContainsFunc(r.Parameters, func(p Parameter) bool { return p.Name == arg }) {
 			return fmt.Errorf("around: no parameter is called %s", arg)
 		}
 	}

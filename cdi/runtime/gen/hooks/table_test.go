@@ -75,7 +75,7 @@ func TestSymbolsOfOneHandlerTellItWhichTheyAre(t *testing.T) {
 		"cuA | cuda | allocate | cuA | 2000 | cuA | int x",
 		"cuA_ptsz | cuda | allocate | cuA | 7000 | cuA | int x",
 		"cuB | cuda | free | cuB | 2000 | cuB | void",
-		"cuC | cuda | free | cuC | 2000 | around:c(x) | int x, int y",
+		"cuC | cuda | free | cuC | 2000 | around:c(x, 2, ON_CARD) | int x, int y",
 		"cuD | cuda | pass | - | - | - | -",
 	)))
 	require.NoError(t, err)
@@ -84,7 +84,7 @@ func TestSymbolsOfOneHandlerTellItWhichTheyAre(t *testing.T) {
 	require.Contains(t, wrappers, "return hook_cuA(HOOK_cuA, x);")
 	require.Contains(t, wrappers, "return hook_cuA(HOOK_cuA_ptsz, x);")
 	require.Contains(t, wrappers, "EXPORTED CUresult cuB(void)\n{\n\tif (!cuda_has(HOOK_cuB))\n\t\treturn CUDA_ERROR_NOT_FOUND;\n\treturn hook_cuB();\n}\n")
-	require.Contains(t, wrappers, "result = around_begin_c(&around, x);")
+	require.Contains(t, wrappers, "result = around_begin_c(&around, x, 2, ON_CARD);")
 	require.Contains(t, wrappers, "result = real(x, y);\n\t\twhile (around_end_c(&around, &result));")
 	require.Contains(t, header, "CUresult hook_cuA(enum cuda_hook hook, int x);\nCUresult hook_cuB(void);\n")
 	require.NotContains(t, header, "hook_cuC")
