@@ -287,8 +287,8 @@ func (b *board) next(now Time) Time {
 		if t.wants && !t.open {
 			waits = true
 		}
-		if !t.open && !t.roomy() && (t.wants || t.Class == share.Online) {
-			next = min(next, t.roomAt(now))
+		if at := t.roomAt(now); !t.open && at > now && (t.wants || t.Class == share.Online) {
+			next = min(next, at)
 		}
 		if !t.wants && t.gaps.until > now {
 			next = min(next, t.gaps.until)

@@ -354,12 +354,14 @@ func (m *sim) idle(d time.Duration) float64 {
 }
 
 // shares that each worker got of its card, in percent, over the last d.
-func (m *sim) shares(d time.Duration) []float64 {
+func (m *sim) shares(d time.Duration) []float64 { return m.sharesUntil(m.now, d) }
+
+func (m *sim) sharesUntil(end lease.Time, d time.Duration) []float64 {
 	var parts []float64
 	for _, w := range m.workers {
 		var sum time.Duration
 		for _, s := range w.log {
-			sum += max(0, s.to-max(s.from, m.now-d))
+			sum += max(0, min(s.to, end)-max(s.from, end-d))
 		}
 		parts = append(parts, 100*float64(sum)/float64(d))
 	}

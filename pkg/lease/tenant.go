@@ -91,12 +91,21 @@ func (t *tenant) holds() bool { return t.draining || (t.open || t.free) && t.wan
 // roomy tells whether the ceiling lets the tenant begin a turn.
 func (t *tenant) roomy() bool { return t.room > -1 }
 
-// roomAt is when roomy becomes true.
+// roomAt is when the tenant and those of its gang whom it needs are roomy.
 func (t *tenant) roomAt(now Time) Time {
-	if t.roomy() {
-		return now
+	at := now
+	if !t.roomy() {
+		at += Time(math.Ceil(-t.room / t.ceiling))
 	}
-	return now + Time(math.Ceil(-t.room/t.ceiling))
+	if t.gang == nil {
+		return at
+	}
+	for _, m := range t.gang.members {
+		if m.takesPart() && !m.open && !m.roomy() {
+			at = max(at, now+Time(math.Ceil(-m.room/m.ceiling)))
+		}
+	}
+	return at
 }
 
 // lag is how long ago the tenant should have had what it is owed.
