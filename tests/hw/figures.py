@@ -6,7 +6,11 @@ import re
 
 
 def quantile(values, part):
-    """The value that this part of them is not above; 0 of none."""
+    """The value that this part of them is below; 0 of none.
+
+    >>> quantile([5, 1, 3], 0.5), quantile(range(100), 0.99), quantile([7], 0.99), quantile([], 0.5)
+    (3, 99, 7, 0.0)
+    """
     values = sorted(values)
     return values[min(int(part * len(values)), len(values) - 1)] if values else 0.0
 
@@ -16,7 +20,11 @@ def number(value):
 
 
 def points(values):
-    """Parts of a whole as people write them: 20.1/29.8/50.1."""
+    """Parts of a whole as people write them.
+
+    >>> points(shares_of([1, 2, 1])), points(shares_of([0, 0]))
+    ('25.0/50.0/25.0', '0.0/0.0')
+    """
     return "/".join(f"{100 * v:.1f}" for v in values)
 
 
@@ -48,7 +56,18 @@ class Table:
 
 
 class Said:
-    """What a program said of its work. Times are seconds after the epoch at which it began."""
+    """What a program said of its work. Times are seconds after the epoch at which it began.
+
+    >>> said = Said("ready\\nbatch done=2000000000\\nbatch done=3000000000\\nbatch done=5000000000\\nran kernels=3 of=3\\n", 1000000000)
+    >>> said.batches, said.ran
+    ([1.0, 2.0, 4.0], [(3, 3)])
+    >>> [said.done_by(t) for t in (0, 0.5, 1, 3, 4, 9)]
+    [0.0, 0.5, 1.0, 2.5, 3.0, 3.0]
+    >>> said.rate(1, 3), said.longest_pause(1.5, 4), said.first_after(2), said.first_after(4.5)
+    (0.75, 2.0, 2.0, None)
+    >>> Said("request due=3 submit=4 done=6\\nwake at=9\\n", 1).latencies()
+    [3e-09]
+    """
 
     def __init__(self, text, epoch):
         def at(ns):

@@ -41,8 +41,8 @@ class Share:
                 "memoryMiB": card.total() // MIB, "simulated": simulated,
             },
             "limits": {"cores": differences.pop("cores", 0), "offlineCores": differences.pop("offline_cores", 0), "memoryMiB": memory // MIB},
-            "policy": "best-effort", "class": "none", "burstCeiling": 100, "whole": False,
-        } | differences
+            "policy": "best-effort", "class": "none", "burstCeiling": 100, "whole": False, **differences,
+        }
         with open(os.path.join(self.directory, ".share.json"), "w", encoding="utf-8") as file:
             json.dump(content, file)
         os.rename(file.name, os.path.join(self.directory, "share.json"))
@@ -70,7 +70,7 @@ class Actor:
         if self.box:
             self.program = self.box.start(self.arguments, self.environment, **pipes)
         else:
-            self.program = subprocess.Popen(self.arguments, env=bare | self.environment, text=True, **pipes)
+            self.program = subprocess.Popen(self.arguments, env={**bare, **self.environment}, text=True, **pipes)
 
     def ready(self):
         if self.program.stdout.readline() != "ready\n":

@@ -69,6 +69,13 @@ func TestTheSuitePassesWithoutTheRightToMount(t *testing.T) {
 	require.Empty(t, left, "it has made nothing in the place that is for containers")
 }
 
+func TestFiguresAreWorkedOutRight(t *testing.T) {
+	t.Parallel()
+	out, err := exec.Command("/usr/bin/python3", "-B", "-m", "doctest", "-v", "figures.py").CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	require.Contains(t, string(out), "Test passed.")
+}
+
 func TestTheSuiteFailsWhereNothingLimits(t *testing.T) {
 	t.Parallel()
 	native := need(t)
