@@ -146,17 +146,19 @@ func (b *board) rerate(by *tenant) {
 		if n == 0 {
 			continue
 		}
-		round := b.round(n, least/sum)
+		round := b.round(n, least)
+		var turns time.Duration
 		for _, t := range b.tenants {
 			if t.lower == lower && t.counts() {
 				t.part = t.rate / sum
-				t.length = time.Duration(t.part * float64(round))
+				t.length = time.Duration(t.rate * float64(round))
 				t.length = min(max(t.length, b.config.ShortestQuantum), b.config.LongestQuantum)
+				turns += t.length
 			}
 		}
 		b.even(lower, by)
 		if !lower || !b.wanted(false) {
-			b.quantum = round / time.Duration(n)
+			b.quantum = turns / time.Duration(n)
 		}
 	}
 	if by != nil && !by.counts() {

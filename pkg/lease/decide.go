@@ -88,16 +88,13 @@ func (s *Scheduler) review(b *board, now Time) {
 	case now >= b.end(h, now):
 		best := s.candidate(b, h.lower, now)
 		switch {
-		case h.roomy() && (best == nil || h.before(best) && !best.sameLag(h)):
+		case h.roomy() && (best == nil || !best.stuck() && h.lag() > best.lag()+same):
 			h.turn = now
 		case best != nil || h.ceiling < 1:
 			s.shut(h, best, now)
 		}
 	}
 }
-
-// sameLag tells whether the two are owed the same but for rounding.
-func (t *tenant) sameLag(o *tenant) bool { return math.Abs(t.lag()-o.lag()) < 10 }
 
 // free opens the card to a tenant who is alone there and may use all of it.
 func (b *board) free(s *Scheduler, now Time) {

@@ -142,6 +142,9 @@ func (t *tenant) urgent() bool {
 	return t.woke
 }
 
+// same lags but for rounding, ns.
+const same = 10
+
 // stuck tells whether the tenant is to be opened because its gang is stuck.
 func (t *tenant) stuck() bool { return t.gang != nil && t.gang.stuck && !t.open }
 
@@ -151,9 +154,11 @@ func (t *tenant) before(o *tenant) bool {
 	if a, b := t.stuck(), o.stuck(); a != b {
 		return a
 	}
-	a, b := t.lag(), o.lag()
-	if a != b {
+	if a, b := t.lag(), o.lag(); math.Abs(a-b) > same {
 		return a > b
+	}
+	if t.draining != o.draining {
+		return o.draining // it has just had its turn
 	}
 	if t.gang != nil && o.gang != nil && t.gang != o.gang {
 		return t.gang.name < o.gang.name
