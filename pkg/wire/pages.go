@@ -171,7 +171,7 @@ type Ledger struct {
 	Moves atomic.Uint32
 	_     uint32
 	_     [PageSize - 32]byte
-	Slot [MaxSlots]Slot
+	Slot  [MaxSlots]Slot
 }
 
 // Charge is what the slots below used hold together, in bytes; NoLimit where

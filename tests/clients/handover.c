@@ -1,15 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * handover released|freed-twice|kept|kept-released|kept-imported
+ * handover released|freed-twice|kept|kept-released|kept-imported|give NAME|take NAME
  *
  * Memory whose charge passes from one to another, or is given up twice. released: the
  * maker lives, and looks again after another process has imported what it released.
  * freed-twice: two threads free the same memory. kept: makers end, and only descriptors of
  * what they made are left; released before they ended, or imported by others who ended
- * too.
+ * too. give and take: one share's memory is imported by a process of another, which has no
+ * room for it; they meet at an abstract socket.
  */
 #include <pthread.h>
+#include <stddef.h>
 #include <sys/socket.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 
 #include "client.h"
@@ -204,6 +207,51 @@ static void kept(CUresult (*part)(int *fd), bool imports)
 	barrier("anew");
 }
 
+/* Both ends: who gives listens. */
+static int meet(const char *name, bool listens)
+{
+	struct sockaddr_un address = { .sun_family = AF_UNIX };
+	socklen_t length = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + strlen(name));
+	int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0), other;
+
+	HOLDS(fd >= 0 && strlen(name) < sizeof address.sun_path);
+	memcpy(address.sun_path + 1, name, strlen(name));
+	if (!listens) {
+		HOLDS(!connect(fd, (struct sockaddr *)&address, length));
+		return fd;
+	}
+	HOLDS(!bind(fd, (struct sockaddr *)&address, length) && !listen(fd, 1));
+	say("listens");
+	other = accept(fd, NULL, NULL);
+	HOLDS(other >= 0);
+	close(fd);
+	return other;
+}
+
+static void give(const char *name)
+{
+	int fd = in_child(leave_made, -1), socket;
+
+	HOLDS(fd >= 0);
+	socket = meet(name, true);
+	send_fd(socket, fd);
+	close(fd);
+	close(socket);
+}
+
+static void take(const char *name)
+{
+	int socket = meet(name, false), fd = receive_fd(socket);
+	CUmemGenericAllocationHandle handle;
+
+	use_device(0);
+	barrier("received");
+	for (int i = 0; i < 3; i++)
+		WANT(CUDA_ERROR_OUT_OF_MEMORY, import(&handle, fd));
+	close(fd);
+	barrier("undone");
+}
+
 static CUcontext context;
 static CUdeviceptr shared;
 static pthread_barrier_t both;
@@ -251,7 +299,11 @@ int main(int argc, char **argv)
 		kept(leave_released, false);
 	else if (argc == 2 && !strcmp(argv[1], "kept-imported"))
 		kept(leave_made, true);
+	else if (argc == 3 && !strcmp(argv[1], "give"))
+		give(argv[2]);
+	else if (argc == 3 && !strcmp(argv[1], "take"))
+		take(argv[2]);
 	else
-		fail("usage: handover released|freed-twice|kept|kept-released|kept-imported");
+		fail("usage: handover released|freed-twice|kept|kept-released|kept-imported|give NAME|take NAME");
 	return 0;
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/tranche-dra/tranche/pkg/simcard"
 	"github.com/tranche-dra/tranche/tests/rig"
 )
 
@@ -56,6 +57,47 @@ func TestMemoryThatOnlyDescriptorsKeepStaysCharged(t *testing.T) {
 			p.neverAbove(t)
 		})
 	}
+}
+
+// What another share's process made cannot be imported where there is no room for it.
+// Who tried is charged with nothing once it has closed the descriptor, and the maker's
+// share until then.
+func TestAnImportThatDoesNotFitIsUndone(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	c, err := r.Card(simcard.Config{}) // while the descriptor is open, it counts for who let go of it last
+	require.NoError(t, err)
+	large, small := newShare(t, r, c, 512), newShare(t, r, c, 256)
+	name := string(large.Key)
+	maker := start(t, newBox(t, r, large), nil, "handover", "give", name)
+	_, err = maker.Expect("listens")
+	require.NoError(t, err)
+	taker := start(t, newBox(t, r, small), nil, "handover", "take", name)
+	quiet(t, taker)
+	_, err = maker.End()
+	require.NoError(t, err)
+	before, err := r.Settled(small)
+	require.NoError(t, err)
+	require.EqualValues(t, 300*rig.MiB, charge(t, large), "its process has ended")
+	require.NoError(t, taker.Say("import"))
+	quiet(t, taker)
+	require.NoError(t, r.Audit(c)) // frees what is closed, which simulated cards do when they need room
+	require.NoError(t, rig.Until("nothing to be kept", func() (bool, error) {
+		after, err := r.Settled(small)
+		return err == nil && after == before && charge(t, large) == 0, err
+	}))
+	require.NoError(t, taker.Say("end"))
+	_, err = taker.End()
+	require.NoError(t, err)
+}
+
+// charge is what the ledger of a share says now.
+func charge(t *testing.T, s rig.Share) uint64 {
+	t.Helper()
+	book, err := rig.OpenLedger(t.Context(), s)
+	require.NoError(t, err)
+	defer book.Close() //nolint:errcheck // nothing is lost
+	return book.Charge()
 }
 
 func quiet(t *testing.T, client *rig.Program) {

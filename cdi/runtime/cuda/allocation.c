@@ -199,13 +199,16 @@ struct allocation *handle_remove(CUmemGenericAllocationHandle handle)
 
 CUresult import_admit(struct card *card, uint64_t implicit)
 {
-	hold_measure(NULL, card, false);
+	hold_measure(NULL, card, true);
 	for (int i = 0; card_implicit(card) > implicit && card_stays_above(card); i++) {
-		/* A maker that lives and gave the memory up is charged until it is measured
-		 * again. To wait is safe: the memory is charged here already. */
-		if (i == HANDOVER_TRIES)
+		/* A maker that gave the memory up is charged until it is measured again, and its
+		 * share, where it has ended, until it is seen that we hold it. To wait is safe: the memory is charged here already. */
+		if (i == HANDOVER_TRIES) {
+			/* The driver may let us hold it as long as there is a descriptor. */
+			card_begin_doubt(card, implicit);
 			return CUDA_ERROR_OUT_OF_MEMORY;
-		hold_measure(NULL, card, false);
+		}
+		hold_measure(NULL, card, true);
 	}
 	return CUDA_SUCCESS;
 }

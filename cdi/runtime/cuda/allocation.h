@@ -40,7 +40,7 @@ struct allocation *handle_remove(CUmemGenericAllocationHandle handle);
 
 /* After memory was imported: CUDA_ERROR_OUT_OF_MEMORY where nobody else was charged for it
  * any more and the card's shares have no room. The import is then to be undone. implicit is what the
- * process held before, by card_implicit. */
+ * process held before, by card_undoubted. */
 CUresult import_admit(struct card *card, uint64_t implicit);
 
 void mapping_add(struct named *mapping);

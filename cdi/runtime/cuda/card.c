@@ -183,11 +183,11 @@ uint64_t card_implicit(const struct card *card)
 	return sum;
 }
 
-void card_begin_doubt(struct card *card)
+void card_begin_doubt(struct card *card, uint64_t base)
 {
 	if (__atomic_exchange_n(&card->doubtful, 1, __ATOMIC_ACQ_REL))
 		return;
-	__atomic_store_n(&card->doubt_base, card_implicit(card), __ATOMIC_RELAXED);
+	__atomic_store_n(&card->doubt_base, base, __ATOMIC_RELAXED);
 	__atomic_add_fetch(&doubts, 1, __ATOMIC_RELAXED);
 }
 
@@ -231,6 +231,14 @@ void cards_entangle(void)
 {
 	for (size_t i = 0; i < card_count(); i++)
 		card_entangle(card_at(i));
+}
+
+uint64_t card_undoubted(const struct card *card)
+{
+	uint64_t implicit = card_implicit(card);
+	uint64_t base = __atomic_load_n(&card->doubt_base, __ATOMIC_RELAXED);
+
+	return __atomic_load_n(&card->doubtful, __ATOMIC_RELAXED) && base < implicit ? base : implicit;
 }
 
 bool cards_in_doubt(void)

@@ -120,7 +120,10 @@ bool card_look_again(struct card *card, uint64_t interval);
 bool card_look_at_kept(struct card *card);
 /* Whether any card is in doubt; one load. */
 bool cards_in_doubt(void);
-void card_begin_doubt(struct card *card);
+/* base is what was held besides before the memory that is in doubt. */
+void card_begin_doubt(struct card *card, uint64_t base);
+/* As card_implicit, without what is in doubt. */
+uint64_t card_undoubted(const struct card *card);
 /* A measurement was tried, which may end the doubt. given_up was in doubt before it. */
 void card_measured(struct card *card, bool measured, uint64_t given_up);
 /* Turns a committed hold into an estimate, which may prove to be nothing, now or

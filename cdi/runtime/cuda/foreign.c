@@ -38,7 +38,7 @@ CUresult hook_cuImportExternalMemory(CUexternalMemory *extMem_out, const CUDA_EX
 		result = card_refusal(card);
 	if (result != CUDA_SUCCESS)
 		return result;
-	implicit = card_implicit(card);
+	implicit = card_undoubted(card);
 	cards_entangle();
 	result = real_cuImportExternalMemory(extMem_out, memHandleDesc);
 	if (result != CUDA_SUCCESS)

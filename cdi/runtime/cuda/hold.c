@@ -240,7 +240,7 @@ enum session_measured hold_measure(struct hold *hold, struct card *card, bool ev
 void hold_doubt(struct hold *hold, bool exported)
 {
 	if (hold->bytes != 0)
-		card_begin_doubt(hold->card);
+		card_begin_doubt(hold->card, card_implicit(hold->card));
 	for (size_t i = 0; hold->bytes != 0 && i < hold->card->shares; i++)
 		if (part_of(hold, i) != 0)
 			ledger_doubt(hold->card->share[i], part_of(hold, i));

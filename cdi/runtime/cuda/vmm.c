@@ -50,7 +50,7 @@ CUresult hook_cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size, con
 static void implicit_of_cards(uint64_t implicit[CARD_MAX])
 {
 	for (size_t i = 0; i < card_count(); i++)
-		implicit[i] = card_implicit(card_at(i));
+		implicit[i] = card_undoubted(card_at(i));
 }
 
 CUresult hook_cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *handle, void *osHandle, CUmemAllocationHandleType shHandleType)

@@ -17,7 +17,7 @@ static const char usage[] =
 	"  truth [UUID]                who holds what of a card, as the card itself knows it\n"
 	"  runs UUID [--since N]       which process had the card when\n"
 	"  watch UUID                  a line for every change\n"
-	"  reap [UUID]                 free what dead processes left, as the driver does when it needs room\n"
+	"  reap [UUID]                 free what dead processes and closed descriptors left, as the driver does when it needs room\n"
 	"\n"
 	"  --dir DIR            directory of the cards (default: $" SIMCARD_DIR_ENV ", else " SIMCARD_DIR ")\n"
 	"  --json               list, truth, runs: print JSON\n"

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tool.h"
 
+#include "card/objects.h"
+
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -272,7 +274,7 @@ int command_reap(const struct options *o)
 	int n = open_cards(o, CARD_USE, cards);
 
 	for (int i = 0; i < n; i++) {
-		uint64_t freed = card_reap(&cards[i]) * SIMCARD_FRAME;
+		uint64_t freed = (card_reap(&cards[i]) + card_sweep(&cards[i])) * SIMCARD_FRAME;
 
 		printf("%s: %" PRIu64 " MiB freed\n", cards[i].page->uuid, freed >> 20);
 	}
