@@ -11,6 +11,7 @@ import os
 import re
 import subprocess
 import sys
+import time
 
 import nvml
 from figures import points, quantile, shares_of
@@ -20,6 +21,8 @@ MS = 1e-3
 # What the client submits at a time takes 5 ms, unless it is told otherwise: so many kernels of 1 ms.
 BATCH = 5
 HALF = {"cores": 50}
+# Seconds that a step takes as a rule, on a real card.
+STEP = 25
 # Seconds that PyTorch may need besides: it is large.
 IMPORTING = 90
 
@@ -67,6 +70,8 @@ class Compute:
     def take(self, do):
         """Takes one step, and leaves nothing of it."""
         try:
+            if not self.simulated and self.suite.end - time.monotonic() < STEP:
+                raise Skip("no time is left")
             if do != self.speed and not self.native:
                 raise Skip("the card's own speed is not known")
             return do()
