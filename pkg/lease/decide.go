@@ -234,7 +234,7 @@ func (b *board) taken(t *tenant, now Time) {
 }
 
 // shut the lease of a holder, for somebody or for nobody, and those of its gang.
-func (s *Scheduler) shut(t *tenant, by *tenant, now Time) {
+func (s *Scheduler) shut(t, by *tenant, now Time) {
 	together := t.wants && t.gang != nil
 	s.shutOne(t, by, now)
 	if !together {
@@ -250,7 +250,7 @@ func (s *Scheduler) shut(t *tenant, by *tenant, now Time) {
 	}
 }
 
-func (s *Scheduler) shutOne(t *tenant, by *tenant, now Time) {
+func (s *Scheduler) shutOne(t, by *tenant, now Time) {
 	t.open = false
 	if t.board.holder == t {
 		t.board.holder = nil

@@ -17,22 +17,18 @@ import (
 
 // world calls a scheduler in any order, and checks what it says each time.
 type world struct {
-	t      *rapid.T
-	s      *lease.Scheduler
-	now    lease.Time
-	next   lease.Time
-	grants map[share.Key]lease.Grant
-	// drained is whether what was closed with work in flight has been said to be empty,
-	// told when each tenant was closed.
-	closed  map[share.Key]lease.Time
+	t       *rapid.T
+	s       *lease.Scheduler
+	now     lease.Time
+	next    lease.Time
+	grants  map[share.Key]lease.Grant
 	present map[share.Key]bool
-	lies    bool
 }
 
 func newWorld(t *rapid.T) *world {
 	return &world{
 		t: t, s: lease.New(lease.Config{}), next: lease.Never,
-		grants: map[share.Key]lease.Grant{}, closed: map[share.Key]lease.Time{}, present: map[share.Key]bool{},
+		grants: map[share.Key]lease.Grant{}, present: map[share.Key]bool{},
 	}
 }
 

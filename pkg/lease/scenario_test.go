@@ -25,8 +25,7 @@ func (w *worker) offline(p card.Percent) *worker {
 	w.spec.Class, w.spec.Limits = share.Offline, share.Limits{OfflineCores: p}
 	return w
 }
-func (w *worker) between(from, until lease.Time) *worker { w.from, w.until = from, until; return w }
-func (w *worker) thinks(d time.Duration) *worker         { w.think = always(d); return w }
+func (w *worker) thinks(d time.Duration) *worker { w.think = always(d); return w }
 
 // awake only from then on: nothing is launched before.
 func (w *worker) awake(at lease.Time) *worker { w.sleeps = at; return w }
@@ -157,6 +156,7 @@ func TestCardIsNotIdleWhileItIsWanted(t *testing.T) {
 		c := m.s.State(m.now)[0]
 		handOvers := float64(c.Switches) * float64(bellDelay+wakeDelay+idleBefore) / float64(m.now) * 100
 		require.Less(t, m.idle(m.now), handOvers+0.1)
+		require.Less(t, m.timers, 3*int(c.Switches)+1000, "no more is decided than changes")
 	}
 }
 

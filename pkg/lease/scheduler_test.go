@@ -71,6 +71,9 @@ func TestDecisions(t *testing.T) {
 	withhold := func(k share.Key, w bool) func(*lease.Scheduler, lease.Time) {
 		return func(s *lease.Scheduler, now lease.Time) { s.Withhold(now, k, w) }
 	}
+	both := func(a, b share.Key) func(*lease.Scheduler, lease.Time) {
+		return func(s *lease.Scheduler, now lease.Time) { s.Wants(now, a, true); s.Wants(now, b, true) }
+	}
 	nothing := func(*lease.Scheduler, lease.Time) {}
 	for name, test := range map[string]struct {
 		tenants []lease.Tenant
@@ -177,8 +180,7 @@ func TestDecisions(t *testing.T) {
 			},
 			steps: []step{
 				{0, wants("b", true), []lease.Change{{"b", open}}, lease.Never},
-				{10 * ms, func(s *lease.Scheduler, now lease.Time) { s.Wants(now, "g0", true); s.Wants(now, "g1", true) },
-					[]lease.Change{{"b", closed}}, 0},
+				{10 * ms, both("g0", "g1"), []lease.Change{{"b", closed}}, 0},
 				{11 * ms, drained("b"), []lease.Change{{"g0", open}, {"g1", contended}}, 0},
 				{16 * ms, nothing, []lease.Change{{"g0", closed}, {"g1", closed}}, 0},
 			},

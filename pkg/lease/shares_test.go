@@ -26,7 +26,7 @@ var lengths = map[string]func(i int) func() time.Duration{
 		return always([]time.Duration{20 * ms, 50 * us, 5 * ms, ms, 200 * us}[i%5])
 	},
 	"mixed": func(i int) func() time.Duration {
-		random := rand.New(rand.NewPCG(11, uint64(i))) //nolint:gosec // the same in each run
+		random := rand.New(rand.NewPCG(11, uint64(i)))
 		return func() time.Duration {
 			return []time.Duration{50 * us, 50 * us, 200 * us, 200 * us, ms, ms, 5 * ms, 20 * ms}[random.IntN(8)]
 		}

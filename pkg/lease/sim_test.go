@@ -79,6 +79,7 @@ type sim struct {
 	events  []event
 	n       int
 	next    lease.Time
+	timers  int // decisions that were made because the time had come
 }
 
 func (m *sim) after(d time.Duration, do func()) {
@@ -260,7 +261,7 @@ func (m *sim) run(until lease.Time) {
 		if len(m.events) > 0 {
 			at = min(at, m.events[0].at)
 		}
-		users := map[card.UUID]time.Duration{}
+		users := map[card.UUID]int64{}
 		for _, w := range m.workers {
 			if len(w.queue) > 0 {
 				users[w.spec.Card]++
@@ -268,13 +269,14 @@ func (m *sim) run(until lease.Time) {
 		}
 		for _, w := range m.workers {
 			if len(w.queue) > 0 && !w.spins() {
-				at = min(at, m.now+(w.queue[0]-w.progress)*users[w.spec.Card])
+				left := int64(w.queue[0] - w.progress)
+				at = min(at, m.now+time.Duration(left*users[w.spec.Card]))
 			}
 		}
 		at = max(at, m.now)
 		for _, w := range m.workers {
 			if len(w.queue) > 0 {
-				d := (at - m.now) / users[w.spec.Card]
+				d := time.Duration(int64(at-m.now) / users[w.spec.Card])
 				if !w.spins() {
 					w.progress += d
 				}
@@ -313,6 +315,7 @@ func (m *sim) step() {
 		e.do()
 	}
 	if m.next <= m.now {
+		m.timers++
 		m.decide()
 	}
 }
