@@ -145,7 +145,7 @@ func (a *Arbiter) Run(ctx context.Context) error {
 		return errors.Join(err, watch.close())
 	}
 	logger.Info("Serving shares", "dir", a.config.SharesDir, "run", a.config.RunDir)
-	a.compute.start(a.ctx)
+	a.compute.start(ctx)
 	var watchdog sync.WaitGroup
 	watching, stop := context.WithCancel(ctx)
 	watchdog.Go(func() { a.watchCards(watching) })

@@ -82,18 +82,31 @@ func (c *compute) post(do func(now lease.Time)) {
 
 // ask has something done, and waits for it: false where it is not done in time.
 func (c *compute) ask(ctx context.Context, do func(now lease.Time)) bool {
-	done := make(chan struct{})
-	c.post(func(now lease.Time) {
-		do(now)
-		close(done)
-	})
 	select {
-	case <-done:
+	case <-c.soon(do):
 		return true
 	case <-c.done:
 	case <-ctx.Done():
 	}
 	return false
+}
+
+// await has something done, and waits for it, or for the end of the goroutine.
+func (c *compute) await(do func(now lease.Time)) {
+	select {
+	case <-c.soon(do):
+	case <-c.done:
+	}
+}
+
+// soon is post, and tells when it is done.
+func (c *compute) soon(do func(now lease.Time)) <-chan struct{} {
+	done := make(chan struct{})
+	c.post(func(now lease.Time) {
+		do(now)
+		close(done)
+	})
+	return done
 }
 
 // begin starts to divide cards: all shares that are there are known.

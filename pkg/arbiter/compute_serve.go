@@ -22,7 +22,7 @@ func (s *served) schedule() {
 // a share that has ended wait for nothing from then on.
 func (s *served) unschedule(ended bool) {
 	c := s.arbiter.compute
-	c.ask(context.WithoutCancel(s.ctx), func(now lease.Time) { c.remove(s.key, ended, now) })
+	c.await(func(now lease.Time) { c.remove(s.key, ended, now) })
 }
 
 // join makes known what a process wants. The caller has card.mu.

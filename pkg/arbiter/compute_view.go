@@ -165,5 +165,5 @@ func (s *served) view(v nodeview.Share) nodeview.Share {
 
 // saidTime is a duration that a tenant wrote.
 func saidTime(word interface{ Load() uint64 }) time.Duration {
-	return time.Duration(min(word.Load(), uint64(forever))) //nolint:gosec // it fits
+	return time.Duration(min(word.Load(), uint64(forever)))
 }

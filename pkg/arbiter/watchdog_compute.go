@@ -179,5 +179,5 @@ func (f finding) computeMessage(id card.UUID) string {
 }
 
 func roundedTime(ns uint64) time.Duration {
-	return time.Duration(min(ns, uint64(forever))).Round(time.Millisecond) //nolint:gosec // it fits
+	return time.Duration(min(ns, uint64(forever))).Round(time.Millisecond)
 }

@@ -150,7 +150,7 @@ func TestTenantsShareACardByTheirPolicies(t *testing.T) {
 // FAILURES 21, 29, 33: CHAOS_SECONDS does it for longer, CHAOS_SEED repeats.
 func TestSharesComeBackAfterAnybodyWasKilledOrStopped(t *testing.T) {
 	t.Parallel()
-	seed := uint64(number(t, "CHAOS_SEED", int(time.Now().UnixNano()%1_000_000_000))) //nolint:gosec // not negative
+	seed := uint64(number(t, "CHAOS_SEED", int(time.Now().UnixNano()%1_000_000_000)))
 	t.Logf("CHAOS_SEED=%d", seed)
 	random := rand.New(rand.NewPCG(seed, 0))
 	r := newRig(t)

@@ -178,7 +178,8 @@ func TestWhatProcessesCompute(t *testing.T) {
 		{
 			"two that compute, and one that does not",
 			[]gonvml.ProcessUtilizationSample{{Pid: 7, TimeStamp: 200, SmUtil: 50}, {Pid: 3, TimeStamp: 210, SmUtil: 25}, {Pid: 4, TimeStamp: 210}},
-			gonvml.SUCCESS, 100, []card.ProcessCompute{{PID: 3, Part: 0.25}, {PID: 7, Part: 0.5}},
+			gonvml.SUCCESS, 100,
+			[]card.ProcessCompute{{PID: 3, Part: 0.25}, {PID: 7, Part: 0.5}},
 		},
 		{"nobody since", nil, gonvml.ERROR_NOT_FOUND, 210, nil},
 		{"nobody, as another driver says it", []gonvml.ProcessUtilizationSample{}, gonvml.ERROR_INSUFFICIENT_SIZE, 210, nil},
