@@ -73,10 +73,25 @@ func windows(within span, width, step time.Duration) []span {
 	return out
 }
 
+// calm leaves out spans of time in which the machine stood still for more than one part in
+// 500, from a while before them on.
+func calm(spans, standstills []span, before time.Duration) []span {
+	var out []span
+	for _, s := range spans {
+		stood := time.Duration(0)
+		for _, still := range standstills {
+			stood += still.within(span{s.from - before, s.to}).length()
+		}
+		if stood <= s.length()/500 {
+			out = append(out, s)
+		}
+	}
+	return out
+}
+
 // spread is a figure over many windows.
 type spread struct {
 	worst, median float64
-	count         int
 }
 
 // over collects the figure of each window; the highest is the worst.
@@ -89,7 +104,7 @@ func over(all []span, figure func(span) float64) spread {
 		return spread{}
 	}
 	slices.Sort(values)
-	return spread{values[len(values)-1], values[(len(values)-1)/2], len(values)}
+	return spread{values[len(values)-1], values[(len(values)-1)/2]}
 }
 
 // farthest is the greatest distance of a tenant from what it is to have, in points.

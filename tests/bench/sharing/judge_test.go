@@ -115,11 +115,33 @@ func TestWindows(t *testing.T) {
 	}
 }
 
+func TestCalmLeavesOutWhatAStandstillDisturbed(t *testing.T) {
+	t.Parallel()
+	all := []span{{0, time.Second}, {time.Second, 2 * time.Second}}
+	for name, row := range map[string]struct {
+		standstills []span
+		want        []span
+	}{
+		"no standstill":                 {nil, all},
+		"a short one":                   {[]span{{500 * ms, 502 * ms}}, all},
+		"one that is too long":          {[]span{{500 * ms, 503 * ms}}, all[1:]},
+		"several that are so together":  {[]span{{100 * ms, 102 * ms}, {500 * ms, 502 * ms}}, all[1:]},
+		"one that reaches into both":    {[]span{{990 * ms, 1010 * ms}}, nil},
+		"one that is shortly before":    {[]span{{950 * ms, 990 * ms}}, nil},
+		"one that is after all of them": {[]span{{3 * time.Second, 4 * time.Second}}, all},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			require.Equal(t, row.want, calm(all, row.standstills, 100*ms))
+		})
+	}
+}
+
 func TestTheWorstAndTheMedianOfWindows(t *testing.T) {
 	t.Parallel()
 	figure := func(s span) float64 { return float64(s.from / ms) }
-	require.Equal(t, spread{4, 2, 5}, over(windows(span{0, 5 * ms}, ms, ms), figure))
-	require.Equal(t, spread{3, 1, 4}, over(windows(span{0, 4 * ms}, ms, ms), figure))
+	require.Equal(t, spread{4, 2}, over(windows(span{0, 5 * ms}, ms, ms), figure))
+	require.Equal(t, spread{3, 1}, over(windows(span{0, 4 * ms}, ms, ms), figure))
 	require.Equal(t, spread{}, over(nil, figure))
 	require.InDelta(t, 3, farthest([]float64{19, 33, 48}, []float64{20, 30, 50}), 1e-9)
 	require.Zero(t, farthest([]float64{20, 80}, []float64{20, 80}))

@@ -42,7 +42,7 @@ func (w *world) overshoot(ctx context.Context, c contender, tenants []tenant) ([
 		return nil, err
 	}
 	runs := rec.cards[0]
-	all := windows(rec.judged, time.Second, 10*time.Millisecond)
+	all, which := rec.windows(time.Second, 10*time.Millisecond)
 	most := over(all, func(s span) float64 {
 		excess := -100.0
 		for i, got := range parts(runs, len(tenants), s) {
@@ -52,7 +52,7 @@ func (w *world) overshoot(ctx context.Context, c contender, tenants []tenant) ([
 	})
 	return []bench.Row{{
 		Metric: "over 1 s", Value: most.worst, Unit: "points", Target: bench.AtMost(1),
-		Source: fmt.Sprintf("%s; the worst of %d windows, median %.2f; of the card %s; %s", requirements, most.count, most.median,
+		Source: fmt.Sprintf("%s; the worst %s, median %.2f; of the card %s; %s", requirements, which, most.median,
 			list1(parts(runs, len(tenants), rec.judged)), rec.machine()),
 	}}, nil
 }
@@ -63,7 +63,7 @@ func (w *world) afterIdling(ctx context.Context, c contender, idle time.Duration
 	if err != nil {
 		return nil, err
 	}
-	woke := rec.moments(0, "wake", "at")
+	woke := rec.moments(0, "wake", "at", 0)
 	if len(woke) == 0 {
 		return nil, fmt.Errorf("the tenant did not wake: %v", rec.lines[0])
 	}
@@ -111,7 +111,7 @@ func (w *world) burst(ctx context.Context, c contender, k kernel) ([]bench.Row, 
 	if err != nil {
 		return nil, err
 	}
-	woke := rec.moments(0, "wake", "at")
+	woke := rec.moments(0, "wake", "at", burstOff)
 	took := delays(of(rec.cards[0], 0), woke)
 	if len(took) == 0 {
 		return nil, fmt.Errorf("nobody woke within %s", w.length)

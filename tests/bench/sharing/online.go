@@ -77,7 +77,7 @@ func (w *world) online(ctx context.Context, c contender, s service, k kernel) ([
 	if err != nil {
 		return nil, err
 	}
-	before, after := latencies(alone.spans(0, "request", "due", "done")), latencies(beside.spans(0, "request", "due", "done"))
+	before, after := latencies(alone.requests(0, "due")), latencies(beside.requests(0, "due"))
 	if len(before) == 0 || len(after) == 0 {
 		return nil, fmt.Errorf("no requests: %v", beside.lines[0])
 	}
@@ -86,8 +86,8 @@ func (w *world) online(ctx context.Context, c contender, s service, k kernel) ([
 		was, is := bench.Milliseconds(bench.Percentile(before, p)), bench.Milliseconds(bench.Percentile(after, p))
 		row := bench.Row{
 			Metric: fmt.Sprintf("latency added, p%d", p), Value: 100 * (is/was - 1), Unit: "%",
-			Source: fmt.Sprintf("%s; %.2f ms instead of %.2f ms, %d requests; processors idle %.0f %%, alone %.0f %%", requirements, is, was, len(after),
-				beside.idle, alone.idle),
+			Source: fmt.Sprintf("%s; %.2f ms instead of %.2f ms, %d requests; %s; alone: %s", requirements, is, was, len(after),
+				beside.machine(), alone.machine()),
 		}
 		if p == 99 {
 			row.Reference = "Hummingbird < 1, Tally 7.2, XSched 13"
@@ -103,9 +103,9 @@ func (w *world) online(ctx context.Context, c contender, s service, k kernel) ([
 // stops are how fast offline work gives way, and how soon it goes on.
 func stops(rec record, k kernel) []bench.Row {
 	own, others := of(rec.cards[0], 0), of(rec.cards[0], 1)
-	requests := rec.spans(0, "request", "submit", "done")
+	requests := rec.requests(0, "submit")
 	gets, ends := pauses(own, others, requests)
-	goes := resumes(others, requests)
+	goes := resumes(others, rec.spans(0, "request", "submit", "done"))
 	got := parts(rec.cards[0], 2, rec.judged)
 	var rows []bench.Row
 	for _, of := range []struct {

@@ -26,15 +26,52 @@ type record struct {
 	lines [][]rig.Line
 	// idle is the percent of the time that the machine's processors had nothing to do.
 	idle float64
+	// standstills of the machine.
+	standstills []span
 }
 
-// moments are the values of a key that a tenant said with a word, within what is judged.
-func (r record) moments(tenant int, word, key string) []time.Duration {
+// aftermath is how long shares make up for a time in which the machine stood still.
+const aftermath = 300 * time.Millisecond
+
+// windows of a width that the machine did not disturb, and a word on those that are left
+// out. Where it disturbed all of them, they are all there is.
+func (r record) windows(width, step time.Duration) ([]span, string) {
+	all := windows(r.judged, width, step)
+	left := calm(all, r.standstills, aftermath)
+	if len(left) == 0 {
+		return all, fmt.Sprintf("of %d windows, in all of which the machine stood still at times", len(all))
+	}
+	return left, fmt.Sprintf("of %d windows, without %d in which the machine stood still", len(left), len(all)-len(left))
+}
+
+// machine says how much of the machine was not used meanwhile, and how long it stood still.
+func (r record) machine() string {
+	stood := time.Duration(0)
+	for _, s := range r.standstills {
+		stood += s.within(r.judged).length()
+	}
+	return fmt.Sprintf("processors idle %.0f %%, stood still for %.0f ms", r.idle, stood.Seconds()*1000)
+}
+
+// moments are the values of a key that a tenant said with a word, within what is judged, where
+// the machine did not stand still shortly before or for some time after.
+func (r record) moments(tenant int, word, key string, after time.Duration) []time.Duration {
 	var out []time.Duration
 	for _, s := range r.spans(tenant, word, key, key) {
-		out = append(out, s.from)
+		if len(calm([]span{{s.from, s.from + after}}, r.standstills, recovery)) > 0 {
+			out = append(out, s.from)
+		}
 	}
 	return out
+}
+
+// recovery is how long requests queue up after a time in which the machine stood still.
+const recovery = 30 * time.Millisecond
+
+// requests are those of a tenant that the machine did not disturb, from one of their times
+// to their end.
+func (r record) requests(tenant int, from string) []span {
+	return calm(r.spans(tenant, "request", from, "done"), r.standstills, recovery)
 }
 
 // spans are those that a tenant said with a word, and that began within what is judged.

@@ -132,7 +132,7 @@ func errorRows(rec record, runs []run, want []float64) []bench.Row {
 		step    time.Duration
 		target  float64
 	}{{1, 100 * time.Millisecond, 2}, {10, 500 * time.Millisecond, 0.5}} {
-		all := windows(rec.judged, time.Duration(width.seconds)*time.Second, width.step)
+		all, which := rec.windows(time.Duration(width.seconds)*time.Second, width.step)
 		if len(all) == 0 {
 			continue
 		}
@@ -140,15 +140,12 @@ func errorRows(rec record, runs []run, want []float64) []bench.Row {
 		rows = append(rows, bench.Row{
 			Metric: fmt.Sprintf("over %d s", width.seconds), Value: figure.worst, Unit: "points", Target: bench.AtMost(width.target),
 			Reference: "XSched 0.25; 20/30/50: HAMi-core 10.1, vgpu-manager 11.5",
-			Source: fmt.Sprintf("%s; the worst of %d windows, median %.2f; of the card %s, of what ran %s; %s", requirements,
-				figure.count, figure.median, list1(got), list1(scaled(got)), rec.machine()),
+			Source: fmt.Sprintf("%s; the worst %s, median %.2f; of the card %s, of what ran %s; %s", requirements,
+				which, figure.median, list1(got), list1(scaled(got)), rec.machine()),
 		})
 	}
 	return rows
 }
-
-// machine says how much of the machine was not used meanwhile.
-func (r record) machine() string { return fmt.Sprintf("processors idle %.0f %%", r.idle) }
 
 // list1 is "19.9/29.8/49.9", or the lowest and the highest of many.
 func list1(values []float64) string {

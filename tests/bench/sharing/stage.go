@@ -303,8 +303,11 @@ func (p *play) watch(ctx context.Context, length time.Duration) (record, error) 
 		}
 	}
 	rec := record{judged: span{epoch + p.settling, epoch + p.settling + length}}
-	if rec.idle, err = p.follow(ctx, rec.judged); err != nil {
-		return record{}, err
+	stands := watchStandstills(ctx)
+	rec.idle, err = p.follow(ctx, rec.judged)
+	standstills, standErr := stands.end()
+	if rec.standstills = standstills; err != nil || standErr != nil {
+		return record{}, errors.Join(err, standErr)
 	}
 	for _, a := range p.actors {
 		lines, err := a.program.End()
