@@ -13,7 +13,9 @@ import (
 // and as often a second in the long run. A look at many processes counts for more.
 const (
 	lookBurst = 50
-	lookEvery = 200 * time.Microsecond
+	lookEvery = 250 * time.Microsecond
+	// togetherFactor times as often shares are looked at all together.
+	togetherFactor = 2
 	// processesPerLook are looked at for the price of one more.
 	processesPerLook = 64
 )
@@ -48,7 +50,10 @@ func (b *bell) hear(now time.Duration, processes int) {
 }
 
 // mutedUntil is when the share may be looked at again.
-func (b *bell) mutedUntil() time.Duration { return b.spent - lookBurst*lookEvery }
+func (b *bell) mutedUntil() time.Duration { return onGrid(b.spent - lookBurst*lookEvery) }
+
+// onGrid is the time at which those are looked at who have to wait: all at once.
+func onGrid(at time.Duration) time.Duration { return (at + lookEvery - 1) / lookEvery * lookEvery }
 
 // alarm is what the scheduling thread sleeps on: the bells of all shares, and a word
 // that the rest of the arbiter rings.
@@ -56,6 +61,8 @@ type alarm struct {
 	own atomic.Uint32
 	// many: the kernel can wait for all of them at once.
 	many bool
+	// spent is the time at which all looks at any share so far are paid for.
+	spent time.Duration
 	// Waiters of the next sleep and the bells that they are for.
 	waiters []waiter
 	waited  []*bell
@@ -86,6 +93,18 @@ func (a *alarm) silence(b *bell) {
 		return
 	}
 	b.forward.end()
+}
+
+// heard takes note that shares were looked at because they rang.
+func (a *alarm) heard(now time.Duration) { a.spent = max(a.spent, now) + lookEvery/togetherFactor }
+
+// deafUntil is the time until which no bell is heard: that is past, unless many shares
+// ring without end.
+func (a *alarm) deafUntil(now time.Duration) time.Duration {
+	if a.spent-now > lookBurst*lookEvery {
+		return onGrid(now + 1)
+	}
+	return now
 }
 
 // begin starts the list of who wakes the thread. own was read before anything was

@@ -74,6 +74,19 @@ func TestWhoRingsWithoutEndIsHeardNowAndThen(t *testing.T) {
 	require.Greater(t, b.mutedUntil(), now+lookEvery*lookBurst*19, "a look at many processes counts for more")
 }
 
+func TestManyWhoRingWithoutEndAreHeardTogether(t *testing.T) {
+	t.Parallel()
+	var a alarm
+	now, looks := time.Hour, 0
+	for end := now + time.Second; now < end; now = a.deafUntil(now) + time.Nanosecond {
+		a.heard(now)
+		looks++
+	}
+	require.InDelta(t, togetherFactor*float64(time.Second/lookEvery+lookBurst), looks, 5)
+	now += time.Second
+	require.Equal(t, now, a.deafUntil(now), "they have stopped")
+}
+
 func TestTheThreadSleepsNoLongerThanItIsTold(t *testing.T) {
 	t.Parallel()
 	for _, many := range []bool{false, waitsForMany()} {

@@ -153,13 +153,15 @@ func (c *compute) run(ctx context.Context) {
 		}
 		next = min(next, c.beat(now))
 		c.alarm.begin(own)
+		deaf := c.alarm.deafUntil(now)
 		for _, t := range c.tenants {
 			next = min(next, t.stuckAt())
-			switch {
-			case t.bell == nil:
-			case t.bell.mutedUntil() > now:
-				next = min(next, t.bell.mutedUntil())
-			default:
+			if t.bell == nil {
+				continue
+			}
+			if muted := max(t.bell.mutedUntil(), deaf); muted > now {
+				next = min(next, muted)
+			} else {
 				c.alarm.await(t.bell)
 			}
 		}
@@ -181,12 +183,17 @@ func (c *compute) obey() {
 
 // listen looks at the shares whose bells rang.
 func (c *compute) listen(now lease.Time) {
+	rung := false
 	for _, t := range c.tenants {
 		if t.bell == nil || !t.bell.rung() || t.bell.mutedUntil() > now {
 			continue
 		}
+		rung = true
 		t.bell.hear(now, len(t.askers))
 		c.look(t, now)
+	}
+	if rung {
+		c.alarm.heard(now)
 	}
 }
 

@@ -107,8 +107,10 @@ func (s *served) change(document cdi.ShareDocument) {
 		klog.FromContext(s.ctx).Info("Limit changes", "share", s.key, "bytes", limit)
 		s.grant.words.MemoryLimit.Store(limit)
 	}
-	s.document = document
-	s.schedule()
+	if document != s.document {
+		s.document = document
+		s.schedule()
+	}
 }
 
 // close ends the service. Where the share itself has ended its processes are
