@@ -3,7 +3,8 @@
  * gate CASE
  *
  * What a program does whose launches wait for a lease. Says "ready" when it has its context, does
- * its work when a line comes, says on the way how far it is, and "ok" at the end.
+ * its work when a line comes, says on the way how far it is, and "ok" when all is done; ends with
+ * stdin.
  */
 #include <pthread.h>
 #include <sys/wait.h>
@@ -262,6 +263,8 @@ int main(int argc, char **argv)
 		HOLDS(fgets(line, sizeof line, stdin));
 		cases[i].run();
 		say("ok");
+		while (fgets(line, sizeof line, stdin))
+			;
 		return 0;
 	}
 	fail("%s is no case", argv[1]);

@@ -21,9 +21,6 @@
 static struct meter meters[CARD_MAX];
 static struct lock making;
 
-struct lease *lease_only;
-uint32_t lease_pass;
-
 /* ---- cards -------------------------------------------------------------------------- */
 
 static void make(struct meter *meter, struct card *card)
@@ -32,8 +29,7 @@ static void make(struct meter *meter, struct card *card)
 		meter->lease[i] = (struct lease){ .share = card->share[i], .meter = meter };
 	meter->last = &meter->first;
 	meter->leases = card->shares;
-	if (card->shares == 1 && session_count() == 1)
-		__atomic_store_n(&lease_only, &meter->lease[0], __ATOMIC_RELEASE);
+	meter->frees = 1;
 	__atomic_store_n(&meter->card, card, __ATOMIC_RELEASE);
 }
 
@@ -125,9 +121,8 @@ static void fence_all(void)
 		syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED, 0);
 		__atomic_store_n(&registered, 1, __ATOMIC_RELAXED);
 	}
-	/* A kernel that has none is late by what a store takes to be seen. */
-	if (syscall(SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0) != 0)
-		__atomic_thread_fence(__ATOMIC_SEQ_CST);
+	/* Where that is not allowed, what is seen is older by what a store takes to arrive. */
+	syscall(SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0);
 }
 
 struct census census_take(const struct meter *meter)
@@ -165,30 +160,40 @@ static void count(struct thread *thread, struct tally *tally, struct place *plac
 	__atomic_store_n(&thread->launches, thread->launches + 1, __ATOMIC_RELAXED);
 }
 
-/* The thread is at the gate, or leaves it. */
+/* The thread is at the gate, or leaves it. What it reads from here on is not older; the
+ * fence is the census's. */
 static void be_inside(struct thread *thread, const struct meter *meter)
 {
 	__atomic_store_n(&thread->inside, meter, __ATOMIC_RELEASE);
+	__asm__ volatile("" ::: "memory");
+}
+
+/* Whether nothing has changed since the batch was opened. */
+static bool still_passes(const struct tally *tally)
+{
+	const struct lease *lease = &tally->meter->lease[0];
+
+	return __atomic_load_n(&lease->pass, __ATOMIC_ACQUIRE) == tally->word && session_lease(lease->share) == tally->word &&
+	       session_trouble() == 0 && __atomic_load_n(&lease_captures, __ATOMIC_RELAXED) == 0;
 }
 
 /* True: one more launch of the batch that is open. */
 static bool is_one_more(struct around *around, const struct work *work)
 {
-	uint32_t word = __atomic_load_n(&lease_pass, __ATOMIC_ACQUIRE);
 	struct thread *thread = self;
 	struct tally *tally;
 	struct place *place;
 
-	if (word == 0 || !thread)
+	if (!thread)
 		return false;
 	tally = thread->last;
 	place = tally->last;
-	if (tally->word != word || tally->stream != work->stream || place->what != work->what || place->shape != work->shape)
+	if (tally->word == 0 || tally->stream != work->stream || place->what != work->what || place->shape != work->shape)
 		return false;
 	if (tally->alone || tally->fill + place->weight >= tally->budget || work->units != 1 || !same_context(tally))
 		return false;
 	be_inside(thread, tally->meter);
-	if (session_lease(lease_only->share) != word || session_trouble() != 0 || __atomic_load_n(&lease_captures, __ATOMIC_RELAXED) != 0) {
+	if (!still_passes(tally)) {
 		be_inside(thread, NULL);
 		return false;
 	}
@@ -212,6 +217,7 @@ static struct tally *tally_of(struct thread *thread, const struct owner *owner, 
 		flight_guess(tally);
 	tally->stream = stream;
 	tally->owner = *owner;
+	tally->frees = 0;
 	return tally;
 }
 
@@ -287,7 +293,7 @@ static bool enlist(struct thread *thread, struct meter *meter, const struct owne
 	if (tally->word == 0 && !flight_admit(meter, ns))
 		return false;
 	be_inside(thread, meter);
-	if (meter_view(meter, &now, &left) == VIEW_CLOSED || now != word) {
+	if (meter_view(meter, &now, &left) == VIEW_CLOSED || now != word || !meter_is_wanted(meter)) {
 		be_inside(thread, NULL);
 		return false;
 	}

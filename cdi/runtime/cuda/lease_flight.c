@@ -160,30 +160,28 @@ static uint64_t overdue(const struct meter *meter, const struct batch *batch, ui
 	return now > due ? now - due : 0;
 }
 
-/* The batch has not ended. Whether that is because its stream waits for something else. */
+/* The batch has not ended. Whether that is because its stream waits for something else. A single
+ * launch has begun when its start has ended; of several one may have to wait. */
 static bool is_held_up(struct meter *meter, struct batch *batch, bool first, bool stranger)
 {
-	uint64_t now, late = 0;
-	bool begun;
+	uint64_t now = now_ns(), late;
+	bool begun, sure;
 
-	if (!batch->excluded) {
-		if (!first)
-			return false;
-		now = now_ns();
-		lock_take(&meter->lock);
+	lock_take(&meter->lock);
+	if (first && !batch->excluded)
 		batch->seen = now;
-		late = overdue(meter, batch, now);
-		lock_give(&meter->lock);
-		if (late < (batch->start ? BLOCKED_NS : UNSURE_NS))
-			return false;
-	}
+	late = overdue(meter, batch, now);
+	lock_give(&meter->lock);
+	if (!batch->excluded && (!first || late < BLOCKED_NS))
+		return false;
 	begun = !batch->start || ask(batch, batch->start, stranger) != CUDA_ERROR_NOT_READY;
-	if (!batch->excluded && (!begun || !batch->start)) {
+	sure = batch->start && (batch->alone || !begun);
+	if (!batch->excluded && (sure ? !begun : late >= UNSURE_NS)) {
 		lock_take(&meter->lock);
-		exclude(meter, batch->stream, now_ns());
+		exclude(meter, batch->stream, now);
 		lock_give(&meter->lock);
 	}
-	return !begun;
+	return !begun || (!sure && batch->excluded && now >= batch->recorded + batch->ns + PATIENCE_NS);
 }
 
 /* Whether the batch has ended; if not, its stream is noted. */

@@ -70,6 +70,7 @@ struct tally {
 	uint32_t word;   /* the lease under which it was opened; 0: nothing is open */
 	uint32_t fill;   /* sum of weights */
 	uint32_t budget; /* at which it is closed */
+	uint32_t frees;  /* the meter's, when it was last opened */
 	bool alone;      /* a single launch, for its own sake */
 	bool follows;    /* something was in flight when it was opened */
 	CUevent start;   /* NULL: what was recorded before is its start */
@@ -133,6 +134,7 @@ struct lease {
 	struct session_share *share;
 	struct meter *meter;
 	struct lock lock; /* all that is said in the demand page */
+	uint32_t pass; /* the word under which a launch has nothing to say; 0: none */
 	uint32_t wants;
 	uint32_t waiting;
 	uint32_t drained;
@@ -154,6 +156,7 @@ struct meter {
 	uint64_t latest;      /* when a batch was last seen to have ended */
 	uint64_t until;       /* when what was launched and never recorded is expected to have ended */
 	uint64_t used;
+	uint32_t frees; /* counts the times of a free lease, in which nothing is tallied */
 	struct blocked blocked[4];
 	struct lock retiring;
 };
@@ -212,6 +215,8 @@ enum lease_view meter_view(struct meter *meter, uint32_t *word, uint64_t *left);
 CUresult meter_await(struct meter *meter, enum lease_view *view, uint32_t *word);
 /* Says that the card is wanted. */
 void meter_want(struct meter *meter);
+/* Whether that is still said. */
+bool meter_is_wanted(const struct meter *meter);
 /* Says again what is not yet in the demand page, or what changes: under no lock. */
 void meter_tell(struct meter *meter, uint64_t ends);
 /* The warden's: takes wants back, or says that the closed word is obeyed. */
@@ -223,10 +228,5 @@ void lease_check_beat(struct lease *lease, uint64_t since);
 
 /* Starts a warden for each lease of the card that has none. */
 void wardens_start(struct meter *meter);
-
-/* The lease of a process that has one, and the word under which a launch has nothing to
- * say; 0: none. */
-extern struct lease *lease_only __attribute__((visibility("hidden")));
-extern uint32_t lease_pass __attribute__((visibility("hidden")));
 
 #endif

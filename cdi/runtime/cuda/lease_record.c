@@ -77,14 +77,21 @@ static void empty(struct tally *tally)
 	__atomic_store_n(&tally->fill, 0, __ATOMIC_RELAXED);
 }
 
-/* A batch that nothing is before has a start of its own; so has one on a stream that may wait. */
+/* A batch that nothing is before has a start of its own; so has one on a stream that may wait.
+ * The first after a time in which nothing was tallied is over when all is that was launched then,
+ * and says nothing of what it took. */
 void flight_open(struct tally *tally)
 {
 	struct meter *meter = tally->meter;
+	uint32_t frees = __atomic_load_n(&meter->frees, __ATOMIC_RELAXED);
+	bool backlog = tally->frees != frees;
 
 	tally->follows = __atomic_load_n(&meter->outstanding, __ATOMIC_RELAXED) != 0;
 	tally->start = NULL;
-	if (tally->alone || !tally->follows || is_blocked(meter, tally->stream, now_ns()))
+	tally->frees = frees;
+	if (backlog)
+		tally->follows = false;
+	else if (tally->alone || !tally->follows || is_blocked(meter, tally->stream, now_ns()))
 		tally->start = record(tally);
 }
 

@@ -105,7 +105,9 @@ static void *watch_over(void *argument)
 		lease_say_again(watch.lease);
 		if (!open || !(word & TRANCHE_LEASE_CONTENDED))
 			watch.contended = 0;
-		if ((word & TRANCHE_LEASE_STATE) == TRANCHE_LEASE_CLOSED)
+		if ((word & TRANCHE_LEASE_STATE) == TRANCHE_LEASE_FREE)
+			__atomic_add_fetch(&watch.lease->meter->frees, 1, __ATOMIC_RELAXED);
+		else if ((word & TRANCHE_LEASE_STATE) == TRANCHE_LEASE_CLOSED)
 			nap = under_closed(&watch, word);
 		else if (open && (word & TRANCHE_LEASE_CONTENDED))
 			nap = under_contention(&watch);

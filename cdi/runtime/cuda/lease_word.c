@@ -36,8 +36,9 @@ static void let_pass(struct lease *lease, uint32_t word)
 {
 	bool quick = lease->wants && !lease->stale && (word & TRANCHE_LEASE_STATE) == TRANCHE_LEASE_OPEN;
 
-	if (lease == lease_only)
-		__atomic_store_n(&lease_pass, quick ? word : 0, __ATOMIC_RELEASE);
+	/* Of several leases of a card all have to be looked at. */
+	quick &= lease->meter->leases == 1;
+	__atomic_store_n(&lease->pass, quick ? word : 0, __ATOMIC_RELEASE);
 }
 
 static void want(struct lease *lease)
@@ -63,6 +64,15 @@ void meter_want(struct meter *meter)
 {
 	for (size_t i = 0; i < meter->leases; i++)
 		want(&meter->lease[i]);
+}
+
+bool meter_is_wanted(const struct meter *meter)
+{
+	bool wanted = true;
+
+	for (size_t i = 0; i < meter->leases; i++)
+		wanted &= __atomic_load_n(&meter->lease[i].wants, __ATOMIC_ACQUIRE) != 0;
+	return wanted;
 }
 
 void meter_tell(struct meter *meter, uint64_t ends)
