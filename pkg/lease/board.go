@@ -38,7 +38,7 @@ func (b *board) account(now Time) {
 	}
 	b.last = now
 	var users, open int
-	var service [2]float64
+	var service [2]time.Duration
 	for _, t := range b.tenants {
 		if !t.holds() {
 			continue
@@ -48,7 +48,7 @@ func (b *board) account(now Time) {
 			open++
 		}
 		if t.counts() {
-			service[level(t.lower)] += float64(d)
+			service[level(t.lower)] += d
 		}
 	}
 	switch {
@@ -61,10 +61,10 @@ func (b *board) account(now Time) {
 	}
 	b.overlap += time.Duration(max(users-1, 0)) * d
 	for _, t := range b.tenants {
-		t.account(d, service[level(t.lower)], !t.lower || b.served, b.config.Credit)
+		t.account(d, service[level(t.lower)], !t.lower || b.served, users == 0, b.config.Credit)
 	}
 	for _, lower := range []bool{false, true} {
-		b.bound(lower)
+		b.even(lower)
 	}
 }
 
@@ -75,78 +75,77 @@ func level(lower bool) int {
 	return 0
 }
 
-// bound what those who want the card are owed and owe. Beyond the credit a claim is
-// lost that its owner cannot make good, because of a ceiling or the rest of a gang, and
-// beyond mostDebt a debt is forgiven: the others take up the difference.
-func (b *board) bound(lower bool) {
-	var moved, parts float64
+// even out the balances of a level: brought within their bounds, they add up to nothing. What
+// is forgiven one tenant the others are owed no more; those pay first who have more
+// than what they are guaranteed. What one cannot take is theirs.
+func (b *board) even(lower bool) {
+	var sum, parts, extras float64
 	for _, t := range b.tenants {
-		if t.lower != lower || !t.counts() {
+		if t.lower != lower {
 			continue
 		}
 		bounded := t.bounded(b.config)
 		t.bound = bounded != t.balance
-		if t.bound {
-			moved += t.balance - bounded
-			t.balance = bounded
-		} else {
+		t.balance = bounded
+		sum += bounded
+		if t.counts() && !t.bound {
 			parts += t.part
+			extras += t.extra()
 		}
 	}
-	if moved == 0 || parts == 0 {
+	if parts == 0 {
+		b.shrink(lower, sum)
 		return
 	}
 	for _, t := range b.tenants {
-		if t.lower == lower && t.counts() && !t.bound {
-			t.balance += moved * t.part / parts
+		switch {
+		case t.lower != lower || !t.counts() || t.bound:
+		case sum > 0 && extras > little:
+			t.balance -= sum * t.extra() / extras
+		default:
+			t.balance -= sum * t.part / parts
 		}
 	}
 }
 
-// bounded is the tenant's balance within its bounds.
+// extra is what the tenant has of the card beyond what it is guaranteed.
+func (t *tenant) extra() float64 { return max(0, t.rate-t.floor) }
+
+// shrink what tenants are owed, or owe, by the sum of all balances: nobody is there whose
+// balance could take it.
+func (b *board) shrink(lower bool, sum float64) {
+	var same float64
+	for _, t := range b.tenants {
+		if t.lower == lower && t.balance*sum > 0 {
+			same += t.balance
+		}
+	}
+	for _, t := range b.tenants {
+		if t.lower == lower && t.balance*sum > 0 {
+			t.balance -= sum * t.balance / same
+		}
+	}
+}
+
+// bounded is the tenant's balance within its bounds: a debt is bounded for all, and a claim
+// for those who sleep, or may be kept from making it good by a ceiling or the rest of a
+// gang.
 func (t *tenant) bounded(c *Config) float64 {
 	balance := max(t.balance, -mostDebt(t.part))
-	if t.ceiling < 1 || t.gang != nil {
+	if !t.counts() || t.ceiling < 1 || t.gang != nil {
 		balance = min(balance, float64(c.Credit))
 	}
 	return balance
 }
 
-// even the balances of those who want the card, so that what some are owed is what others
-// owe. keep is left as it is: it has just come, with what it had when it
-// left.
-func (b *board) even(lower bool, keep *tenant) {
-	var owed, parts float64
-	for _, t := range b.tenants {
-		if t.lower == lower && t.counts() {
-			owed += t.balance
-			if t != keep {
-				parts += t.part
-			}
-		}
-	}
-	if parts <= 0 {
-		if keep != nil && keep.lower == lower && keep.counts() {
-			keep.balance = 0 // nobody is there to owe it
-		}
-		return
-	}
-	for _, t := range b.tenants {
-		if t.lower == lower && t.counts() && t != keep {
-			t.balance -= owed * t.part / parts
-		}
-	}
-}
-
 // rerate the tenants: who wants the card has changed, or what they are entitled to.
-// by has changed its mind, if it is not nil.
-func (b *board) rerate(by *tenant) {
+func (b *board) rerate() {
 	for _, lower := range []bool{false, true} {
-		n, sum, least := b.rates(lower)
+		n, sum := b.rates(lower)
 		if n == 0 {
 			continue
 		}
-		round := b.round(n, least)
+		round := min(time.Duration(n)*b.config.Quantum, b.config.LongestQuantum)
 		var turns time.Duration
 		for _, t := range b.tenants {
 			if t.lower == lower && t.counts() {
@@ -156,13 +155,9 @@ func (b *board) rerate(by *tenant) {
 				turns += t.length
 			}
 		}
-		b.even(lower, by)
 		if !lower || !b.wanted(false) {
 			b.quantum = turns / time.Duration(n)
 		}
-	}
-	if by != nil && !by.counts() {
-		by.balance = min(by.balance, float64(b.config.Credit))
 	}
 }
 
@@ -174,13 +169,6 @@ func (b *board) wanted(lower bool) bool {
 		}
 	}
 	return false
-}
-
-// round is in what time each of n tenants has a turn, the one with the least part
-// having `least` of it.
-func (b *board) round(n int, least float64) time.Duration {
-	round := min(time.Duration(n)*b.config.Quantum, b.config.LongestQuantum)
-	return max(round, time.Duration(float64(b.config.ShortestQuantum)/least))
 }
 
 // turnOf a tenant lasts so long.

@@ -73,10 +73,10 @@
 // than turns.)
 //
 // A turn is the tenant's rate of a round: as many times Config.Quantum as there are
-// tenants, LongestQuantum at most, but long enough for the least part to have
-// ShortestQuantum; each turn is between the two. So 20/30/50 have turns of 3, 4.5 and
-// 7.5 ms, 10/90 of 2 and 18 ms, sixteen equal ones of 2 ms. A longer turn wastes less
-// in hand-overs (a futex wake each way, some 30 us), a shorter one makes others wait
+// tenants, LongestQuantum at most; and ShortestQuantum at least, whereupon a small tenant's
+// turns are rarer instead. So 20/30/50 have turns of 3, 4.5 and 7.5 ms, 10/90 of 2 and 9 ms,
+// sixteen equal ones of 2 ms. A longer turn wastes less in hand-overs (a futex wake each
+// way, some 30 us), a shorter one makes others wait
 // less. At the end of its turn the holder goes on if its lag is still the greatest.
 //
 // Kernels are not interrupted, so turns are overrun; the overrun is a debt like any

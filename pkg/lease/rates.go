@@ -6,9 +6,12 @@ package lease
 // else, to all of them together, while they want it: so that nobody waits for ever.
 const leftover = 0.01
 
+// little is a part of the card that is nothing but rounding.
+const little = 1e-9
+
 // rates gives each tenant of a level that wants the card its part of it, and tells how many
-// they are, the sum, and the least.
-func (b *board) rates(lower bool) (n int, sum, least float64) {
+// they are, and the sum.
+func (b *board) rates(lower bool) (n int, sum float64) {
 	var floors float64
 	room := 1.0
 	for _, t := range b.tenants {
@@ -36,20 +39,17 @@ func (b *board) rates(lower bool) (n int, sum, least float64) {
 		left -= leftover
 	}
 	b.pour(lower, false, left)
-	least = 1
 	for _, t := range b.tenants {
 		if t.lower == lower && t.counts() {
 			sum += t.rate
-			least = min(least, t.rate)
 		}
 	}
-	return n, sum, least
+	return n, sum
 }
 
 // pour what is left over those who may have more than their floor, by weight, each to
 // its ceiling.
 func (b *board) pour(lower, floorless bool, left float64) {
-	const little = 1e-9
 	takes := func(t *tenant) bool {
 		return t.lower == lower && t.counts() && t.weight > 0 && t.ceiling-t.rate > little && !(floorless && t.floor > 0)
 	}

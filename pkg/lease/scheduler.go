@@ -80,7 +80,7 @@ func (s *Scheduler) Put(now Time, spec Tenant) {
 	s.touch(t) // and the gang that it leaves
 	t.put(spec)
 	s.join(t, gangName{spec.Gang, t.lower})
-	t.board.rerate(nil)
+	t.board.rerate()
 	s.touch(t)
 }
 
@@ -104,7 +104,7 @@ func (s *Scheduler) Remove(now Time, key share.Key) {
 		s.boards = slices.DeleteFunc(s.boards, func(o *board) bool { return o == b })
 		return
 	}
-	b.rerate(nil)
+	b.rerate()
 }
 
 // Wants tells that the tenant wants the card, or wants it no more and has nothing
@@ -129,7 +129,7 @@ func (s *Scheduler) Wants(now Time, key share.Key, wants bool) {
 		}
 		s.settle(t, s.now)
 	}
-	b.rerate(t)
+	b.rerate()
 	s.touch(t)
 }
 
@@ -145,7 +145,7 @@ func (s *Scheduler) Drained(now Time, key share.Key) {
 func (s *Scheduler) Withhold(now Time, key share.Key, withheld bool) {
 	if t := s.find(now, key); t != nil && t.withheld != withheld {
 		t.withheld = withheld
-		t.board.rerate(t)
+		t.board.rerate()
 		s.touch(t)
 	}
 }

@@ -170,8 +170,9 @@ func (t *tenant) before(o *tenant) bool {
 }
 
 // account for a time in which the tenant held the card or not. service is what the
-// tenants of its level got in it, and served tells whether that level might run.
-func (t *tenant) account(d time.Duration, service float64, served bool, credit time.Duration) {
+// tenants of its level got in it, served tells whether that level might run, and idle
+// whether nobody used the card.
+func (t *tenant) account(d, service time.Duration, served, idle bool, credit time.Duration) {
 	held := t.holds()
 	if t.wants {
 		t.usage.Wanted += d
@@ -181,31 +182,26 @@ func (t *tenant) account(d time.Duration, service float64, served bool, credit t
 			t.usage.Throttled += d
 		}
 	}
-	ns := float64(d)
-	charge := 0.0
+	var charge float64
 	if held {
-		charge = ns
+		charge = float64(d)
 	}
 	if t.ceiling < 1 {
 		most := 0.0
 		if t.wants {
 			most = float64(credit)
 		}
-		t.room = max(min(t.room+t.ceiling*ns-charge, most), -mostDebt(t.ceiling))
+		t.room = max(min(t.room+t.ceiling*float64(d)-charge, most), -mostDebt(t.ceiling))
 	}
-	switch {
-	case t.counts():
-		t.balance += t.part*service - charge
+	if t.counts() {
+		t.balance += t.part*float64(service) - charge
 		if served {
-			t.entitled += t.rate * ns
+			t.entitled += t.rate * float64(d)
 		}
-	case held:
-		t.balance -= charge
-	case served && t.balance < 0:
-		t.balance = min(t.balance+t.part*ns, 0)
 	}
-	if !t.counts() {
-		t.balance = max(t.balance, -mostDebt(t.part))
+	if served && !held && t.balance < 0 && (idle || !t.counts()) {
+		// It keeps nobody from the card at present.
+		t.balance = min(t.balance+t.part*float64(d), 0)
 	}
 }
 
