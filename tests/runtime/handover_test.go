@@ -128,3 +128,24 @@ func (p place) keptBy(t *testing.T) (kept uint64) {
 	}))
 	return kept
 }
+
+// Threads that give up what another one uses again at the same moment are never
+// above the limit, not for an instant.
+func TestWhatIsUsedAgainIsChargedBefore(t *testing.T) {
+	t.Parallel()
+	for name, row := range map[string]struct {
+		rounds, bytes, limit uint64
+	}{
+		// A context is 64 MiB: there is room for one of its own, and for the bytes or a second one.
+		"primary": {1500, 64, 128 + 10},
+		"graph":   {1500, 64, 2*64 + 64 + 10},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p := newPlace(t, row.limit)
+			run(t, p.box, "races", name, fmt.Sprint(scaled(int(row.rounds))), fmt.Sprint(row.bytes*rig.MiB))
+			p.gone(t)
+			p.neverAbove(t)
+		})
+	}
+}

@@ -33,6 +33,11 @@ struct owner context_retire(CUcontext context, struct card **card);
 /* It was not destroyed after all. */
 void context_revive(struct owner owner, struct card *card);
 
+/* A release of the primary context that may be the last, announced by primary_ending, waits
+ * until no thread but own relies on the context being there: made anew by one of them it
+ * would be charged only afterwards. Each tells first and looks then, so one sees the other. */
+void primary_await_retaining(struct card *card, uint32_t own);
+
 /* Makes sure that the arbiter of the card's shares can be asked, for a process that
  * has no liaison yet. */
 CUresult card_connect(struct card *card);

@@ -11,6 +11,11 @@
 #include "trim.h"
 #include "zz_generated_hooks.h"
 
+/* Who may end the primary context waits for threads that retain it as it is, which is
+ * short; not for one that hangs. */
+#define RETAIN_PATIENCE_NS 1000000000ull
+#define RETAIN_NAP_NS 20000ull
+
 /* Opens the common part: nothing is done in a call of the driver's own. */
 static bool enter(struct around *around)
 {
@@ -146,7 +151,7 @@ static CUresult begin_primary(struct around *around, CUdevice device)
 		if (card)
 			__atomic_add_fetch(&card->primary_retaining, 1, __ATOMIC_SEQ_CST);
 		ends = card ? __atomic_load_n(&card->primary_ends, __ATOMIC_ACQUIRE) : 0;
-		if (card && __atomic_load_n(&card->primary_ending, __ATOMIC_ACQUIRE) == 0 && is_active(card)) {
+		if (card && __atomic_load_n(&card->primary_ending, __ATOMIC_SEQ_CST) == 0 && is_active(card)) {
 			around->card = card;
 			around->number = 1; /* nothing is made */
 			around->estimate = ends;
@@ -192,11 +197,20 @@ static bool stayed_active(const struct around *around)
 	       __atomic_load_n(&around->card->primary_ends, __ATOMIC_ACQUIRE) == around->estimate;
 }
 
+void primary_await_retaining(struct card *card, uint32_t own)
+{
+	uint64_t deadline = now_ns() + RETAIN_PATIENCE_NS;
+
+	while (__atomic_load_n(&card->primary_retaining, __ATOMIC_SEQ_CST) > own && now_ns() < deadline)
+		nap_ns(RETAIN_NAP_NS);
+}
+
 static void undo_primary(struct around *around)
 {
 	struct card *card = around->card;
 
-	__atomic_add_fetch(&card->primary_ending, 1, __ATOMIC_ACQ_REL);
+	__atomic_add_fetch(&card->primary_ending, 1, __ATOMIC_SEQ_CST);
+	primary_await_retaining(card, around->number != 0 ? 1 : 0);
 	__atomic_sub_fetch(&card->primary_refs, 1, __ATOMIC_ACQ_REL);
 	real_cuDevicePrimaryCtxRelease_v2(card->device);
 	*around->made = NULL;

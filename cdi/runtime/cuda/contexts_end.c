@@ -159,8 +159,10 @@ static CUresult begin_primary(struct around *around, CUdevice device, bool reset
 	if (!card)
 		return CUDA_SUCCESS;
 	/* Who retains at the same time does not trust what it sees of the context. */
-	others = __atomic_fetch_add(&card->primary_ending, 1, __ATOMIC_ACQ_REL) != 0;
+	others = __atomic_fetch_add(&card->primary_ending, 1, __ATOMIC_SEQ_CST) != 0;
 	last = reset || others || __atomic_load_n(&card->primary_refs, __ATOMIC_ACQUIRE) <= 1;
+	if (last)
+		primary_await_retaining(card, 0);
 	/* Only the last release ends the context. Of several at once any may be it. */
 	if (last && is_active(card)) {
 		context = __atomic_load_n(&card->primary, __ATOMIC_ACQUIRE);

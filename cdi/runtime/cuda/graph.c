@@ -16,6 +16,11 @@
 
 #define BUCKETS 256
 
+/* A trim that the program asks for waits for launches that rely on what it would free,
+ * which are short; not for one that hangs. */
+#define TRIM_PATIENCE_NS 1000000000ull
+#define TRIM_NAP_NS 20000ull
+
 /* What an executable graph needs on one card. */
 struct need {
 	struct need *next;
@@ -132,6 +137,7 @@ struct launch {
 	struct reservoir *reservoir;
 	struct hold hold;
 	uint64_t trims;
+	bool relaunches; /* without room, in memory that is there */
 };
 
 static CUresult take(struct launch *launch, const struct need *need)
@@ -145,8 +151,10 @@ static CUresult take(struct launch *launch, const struct need *need)
 	if (result != CUDA_ERROR_OUT_OF_MEMORY)
 		goto out;
 	/* Who launches again what has its memory needs no more. */
-	if (need->backed && need->trims == launch->trims)
+	if (need->backed && reservoir_relaunch(launch->reservoir, need->trims)) {
+		launch->relaunches = true;
 		return CUDA_SUCCESS;
+	}
 	card_end(card);
 	if (!trim_card(card))
 		return result;
@@ -166,6 +174,8 @@ static void settle(struct launch *launches, CUgraphExec backed)
 		struct launch *next = launches->next;
 
 		reservoir_settle(launches->reservoir, &launches->hold);
+		if (launches->relaunches)
+			reservoir_relaunched(launches->reservoir);
 		if (backed)
 			note_backed(backed, launches->card, launches->trims);
 		reservoir_put(launches->reservoir);
@@ -361,7 +371,10 @@ CUresult around_begin_trim(struct around *around, CUdevice device)
 
 	*around = (struct around){ .idle = !reservoir, .handle = reservoir, .card = card };
 	if (reservoir) {
-		__atomic_add_fetch(&reservoir->trims, 1, __ATOMIC_RELAXED);
+		uint64_t deadline = now_ns() + TRIM_PATIENCE_NS;
+
+		while (!reservoir_begin_trim(reservoir, deadline))
+			nap_ns(TRIM_NAP_NS);
 		card_begin(card);
 	}
 	return CUDA_SUCCESS;
@@ -372,6 +385,7 @@ bool around_end_trim(struct around *around, CUresult *result)
 	(void)result;
 	if (around->idle)
 		return false;
+	reservoir_end_trim(around->handle);
 	reservoir_settle(around->handle, NULL);
 	reservoir_put(around->handle);
 	return false;

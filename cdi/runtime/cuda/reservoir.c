@@ -4,15 +4,12 @@
 #include <stdlib.h>
 
 #include "charge.h"
-#include "trim.h"
 #include "zz_generated_hooks.h"
 
 static struct reservoir *all;
 static struct lock lock;
 /* Reservoirs that are charged with something: synchronisation may let them shrink. */
 static uint64_t charged;
-/* Synchronisation is frequent, and a measurement is slow. */
-#define LOOK_AGAIN_NS 10000000ull
 
 /* Under the lock. */
 static struct reservoir *find(CUmemoryPool pool, const struct card *card)
@@ -191,7 +188,7 @@ bool reservoir_register(CUmemoryPool pool, struct card *card)
 	return reservoir;
 }
 
-static uint64_t charge_of(struct reservoir *reservoir)
+uint64_t reservoir_charge(struct reservoir *reservoir)
 {
 	uint64_t bytes;
 
@@ -304,8 +301,12 @@ void reservoir_freed(struct reservoir *reservoir)
 	empty(reservoir, true);
 }
 
-/* The i-th reservoir of the card, or NULL; the caller puts it back. */
-static struct reservoir *nth(const struct card *card, size_t i)
+bool reservoirs_charged(void)
+{
+	return __atomic_load_n(&charged, __ATOMIC_RELAXED) != 0;
+}
+
+struct reservoir *reservoir_nth(const struct card *card, size_t i)
 {
 	struct reservoir *reservoir;
 
@@ -341,83 +342,4 @@ bool reservoir_set_threshold(CUmemoryPool pool, cuuint64_t threshold)
 	if (reservoir)
 		reservoir_put(reservoir);
 	return ours;
-}
-
-/* Lets the driver give back what it can of a reservoir, down to keep. */
-static void trim(struct reservoir *reservoir, uint64_t keep)
-{
-	CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
-
-	/* Trimming must not end a capture that the program is in. */
-	real_cuThreadExchangeStreamCaptureMode(&mode);
-	card_begin(reservoir->card);
-	/* Before, for who launches a graph again while the driver trims; after, for who
-	 * looked in between and had its memory taken again. */
-	__atomic_add_fetch(&reservoir->trims, 1, __ATOMIC_RELAXED);
-	if (reservoir->pool)
-		real_cuMemPoolTrimTo(reservoir->pool, keep);
-	else
-		real_cuDeviceGraphMemTrim(reservoir->card->device);
-	__atomic_add_fetch(&reservoir->trims, 1, __ATOMIC_RELAXED);
-	reservoir_settle(reservoir, NULL);
-	real_cuThreadExchangeStreamCaptureMode(&mode);
-}
-
-bool trim_card(struct card *card)
-{
-	struct reservoir *reservoir;
-	bool found = card_look_again(card, 0) || card_look_at_kept(card);
-
-	if (__atomic_load_n(&charged, __ATOMIC_RELAXED) == 0)
-		return found;
-	for (size_t i = 0; (reservoir = nth(card, i)); i++) {
-		uint64_t before = charge_of(reservoir);
-
-		if (before != 0) {
-			trim(reservoir, 0);
-			found |= charge_of(reservoir) < before;
-		}
-		reservoir_put(reservoir);
-	}
-	return found;
-}
-
-void trim_settle(struct card *card)
-{
-	struct reservoir *reservoir;
-
-	for (size_t i = 0; (reservoir = nth(card, i)); i++) {
-		if (charge_of(reservoir) != 0) {
-			card_begin(card);
-			reservoir_settle(reservoir, NULL);
-		}
-		reservoir_put(reservoir);
-	}
-}
-
-/* What synchronisation does to pools. */
-static void trim_to_thresholds(struct card *card)
-{
-	struct reservoir *reservoir;
-
-	for (size_t i = 0; (reservoir = nth(card, i)); i++) {
-		uint64_t threshold = __atomic_load_n(&reservoir->threshold, __ATOMIC_RELAXED);
-
-		if (reservoir->pool && charge_of(reservoir) > threshold)
-			trim(reservoir, threshold);
-		reservoir_put(reservoir);
-	}
-}
-
-void trim_synchronized(void)
-{
-	bool doubts = cards_in_doubt();
-
-	if (!doubts && __atomic_load_n(&charged, __ATOMIC_RELAXED) == 0)
-		return;
-	for (size_t i = 0; i < card_count(); i++) {
-		trim_to_thresholds(card_at(i));
-		if (doubts)
-			card_look_again(card_at(i), LOOK_AGAIN_NS);
-	}
 }

@@ -27,6 +27,8 @@ struct reservoir {
 	uint64_t asked;
 	uint64_t used;
 	uint64_t trims;
+	uint64_t trimming;   /* calls that trim now */
+	uint64_t relaunches; /* launches on their way that rely on memory which is there */
 	uint64_t users;    /* of this structure; the list is one */
 	uint64_t live;     /* allocations that are not freed */
 	uint64_t threshold; /* of a pool, as the program set it */
@@ -42,6 +44,8 @@ struct reservoir *reservoir_of_pool(CUmemoryPool pool);
  * the current one then. Errors are the driver's, where it knows no such pool. */
 CUresult reservoir_to_grow(CUmemoryPool pool, struct card *current, struct reservoir **reservoir);
 struct reservoir *reservoir_of_graphs(struct card *card);
+/* The i-th reservoir of the card, or NULL; the caller puts it back. */
+struct reservoir *reservoir_nth(const struct card *card, size_t i);
 void reservoir_put(struct reservoir *reservoir);
 /* One more user, for an allocation of its that lives. */
 void reservoir_get(struct reservoir *reservoir);
@@ -50,10 +54,24 @@ void reservoir_get(struct reservoir *reservoir);
  * memory. */
 bool reservoir_register(CUmemoryPool pool, struct card *card);
 
+/* Around a launch that needs no more than what its graph has already, if nothing was
+ * trimmed since trims was read: what is charged now is not given back meanwhile.
+ * False: it was. */
+bool reservoir_relaunch(struct reservoir *reservoir, uint64_t trims);
+void reservoir_relaunched(struct reservoir *reservoir);
+/* Around trimming. False: a launch relies on what there is, and nothing is begun; after
+ * the deadline that is no reason any more. */
+bool reservoir_begin_trim(struct reservoir *reservoir, uint64_t deadline);
+void reservoir_end_trim(struct reservoir *reservoir);
+
 /* Asks the driver, charges what it says, and gives the rest of taken (may be NULL)
  * back. Does the card_end of the caller's card_begin. True: it has grown by more than was
  * taken. */
 bool reservoir_settle(struct reservoir *reservoir, struct hold *taken);
+
+/* What the reservoir is charged with; and whether any is with something, one load. */
+uint64_t reservoir_charge(struct reservoir *reservoir);
+bool reservoirs_charged(void);
 
 /* The pool was destroyed: what it held is free once its allocations are. Does
  * card_end. */
