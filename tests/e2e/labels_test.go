@@ -6,16 +6,12 @@ package e2e
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"os"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
-	"golang.org/x/sys/unix"
-	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/tranche-dra/tranche/cdi"
@@ -129,59 +125,4 @@ func TestTheNodesLabelChoosesThePolicyOfSharesThatNameNone(t *testing.T) {
 	require.Len(t, found, 1)
 	require.Equal(t, doctor.OK, found[0].Level)
 	require.Equal(t, "fixed-share, for shares that name none (the node's label tranche.dev/default-policy)", found[0].Seen)
-}
-
-// statusOf is what the claim of a pod says that its only share got, nil while it says
-// nothing.
-func (n team) statusOf(t *testing.T, pod string) (*v1alpha1.ShareStatus, *resourceapi.ResourceClaim) {
-	t.Helper()
-	claim := n.claims(t, pod)[0]
-	if len(claim.Status.Devices) == 0 || claim.Status.Devices[0].Data == nil {
-		return nil, claim
-	}
-	require.Len(t, claim.Status.Devices, 1)
-	device, result := claim.Status.Devices[0], claim.Status.Allocation.Devices.Results[0]
-	require.Equal(t, []string{result.Driver, result.Pool, result.Device, string(*result.ShareID)}, []string{device.Driver, device.Pool, device.Device, *device.ShareID})
-	var status v1alpha1.ShareStatus
-	require.NoError(t, json.Unmarshal(device.Data.Raw, &status))
-	return &status, claim
-}
-
-// What pods achieve is not judged here but by the truth of the card elsewhere: this
-// is about what their claims say.
-func TestAClaimSaysWhatItsShareGot(t *testing.T) {
-	n := newTeam(t, "guarantee")
-	for pod, cores := range map[string]string{"a": "60", "b": "30"} {
-		n.clientPod(t, pod, kube.Request("gpu", "fixed.tranche.dev", 1, kube.Share(cores, "2Gi")))
-	}
-	n.ready(t, "a", "b")
-	require.Equal(t, n.card(t, "a"), n.card(t, "b"))
-	for _, pod := range []string{"a", "b"} {
-		work := n.start(t, pod, "main", "work", "seconds=180", "kernels=1000000")
-		require.Equal(t, "ready", work.next(t))
-		var now unix.Timespec
-		require.NoError(t, unix.ClockGettime(unix.CLOCK_MONOTONIC, &now))
-		_, err := fmt.Fprintln(work.stdin, "go", now.Nano())
-		require.NoError(t, err)
-	}
-	for pod, cores := range map[string]int{"a": 60, "b": 30} {
-		var status *v1alpha1.ShareStatus
-		var claim *resourceapi.ResourceClaim
-		require.Eventually(t, func() bool {
-			status, claim = n.statusOf(t, pod)
-			return status != nil
-		}, 2*patience, time.Second, "the claim of pod %s says what it got", pod)
-		require.Equal(t, v1alpha1.KindShareStatus, status.Kind)
-		require.Equal(t, share.Fixed, status.Policy)
-		require.EqualValues(t, cores, status.GrantedPercent)
-		require.Nil(t, status.BurstCeilingPercent)
-		require.Positive(t, status.WantedSeconds)
-		require.Positive(t, status.AchievedPercent)
-		t.Logf("pod %s: granted %d %%, entitled %.1f %%, achieved %.1f %%", pod, cores, status.EntitledPercent, status.AchievedPercent)
-		managers := map[string]bool{}
-		for _, m := range claim.ManagedFields {
-			managers[m.Manager] = m.Operation == metav1.ManagedFieldsOperationApply
-		}
-		require.True(t, managers["tranche-arbiter"], "%v", managers)
-	}
 }
