@@ -36,7 +36,11 @@ func (s *Scheduler) Decide(now Time) Decision {
 	next := Never
 	for _, b := range s.boards {
 		if b.seen {
+			late := b.due <= now
 			b.due = b.next(now)
+			if late {
+				b.due = now + soon
+			}
 			s.tell(b, now)
 		}
 		next = min(next, b.due)
@@ -205,11 +209,21 @@ func (s *Scheduler) fill(b *board, now Time) {
 // clear tells whether nobody's work in flight keeps the tenant from the card.
 func (b *board) clear(t *tenant, now Time) bool {
 	for _, o := range b.tenants {
-		if o != t && o.draining && (o.lower == t.lower || t.lower) && now < o.shut+b.config.Drain {
+		if o != t && o.draining && (o.lower == t.lower || t.lower) && now < o.patience(b.config) {
 			return false
 		}
 	}
 	return true
+}
+
+// patience with a tenant that drains ends then. That a stuck gang was opened once more does
+// not prolong it.
+func (t *tenant) patience(c *Config) Time {
+	shut := t.shut
+	if t.gang != nil {
+		shut = min(shut, t.gang.shut)
+	}
+	return shut + c.Drain
 }
 
 // open the card to the tenant.
@@ -276,13 +290,17 @@ func (b *board) next(now Time) Time {
 		next = b.end(h, now)
 	}
 	b.served = b.lent(now)
-	waits := false
+	waits, drains := false, b.drains()
 	for _, t := range b.tenants {
 		if t.free || t.withheld {
 			continue
 		}
 		if t.wants && !t.open {
 			waits = true
+			if h == nil && !drains && t.ready() && (!t.lower || b.served) {
+				// It is kept for a gang that may be passed over before it has its cards.
+				next = min(next, now+b.config.Least)
+			}
 		}
 		if at := t.roomAt(now); !t.open && at > now && (t.wants || t.Class == share.Online) {
 			next = min(next, at)
@@ -292,11 +310,21 @@ func (b *board) next(now Time) Time {
 		}
 	}
 	for _, t := range b.tenants {
-		if end := t.shut + b.config.Drain; waits && t.draining && end > now {
+		if end := t.patience(b.config); waits && t.draining && end > now {
 			next = min(next, end)
 		}
 	}
 	return max(next, now+soon)
+}
+
+// drains tells whether anybody does.
+func (b *board) drains() bool {
+	for _, t := range b.tenants {
+		if t.draining {
+			return true
+		}
+	}
+	return false
 }
 
 // tell the tenants what has changed for them.

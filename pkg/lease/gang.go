@@ -109,8 +109,8 @@ func (g *gang) shutAt(now Time) {
 }
 
 // Stuck tells that a tenant that was closed does not drain, and has threads that
-// wait; it may be said as often as that is seen. Where the tenant is one of a gang, the gang is
-// opened once more for a shortest turn: until Drain after the end of its turn each time, since
+// wait; it may be said as often as that is seen. Where the tenant is one of a gang that others
+// have drained of, the gang is opened once more for a shortest turn: until Drain after the end of its turn each time, since
 // the others would wait so long for anybody's work, and later once in such a time.
 func (s *Scheduler) Stuck(now Time, key share.Key) {
 	t := s.find(now, key)
@@ -118,13 +118,25 @@ func (s *Scheduler) Stuck(now Time, key share.Key) {
 		return
 	}
 	g := t.gang
-	if s.now >= g.shut+s.config.Drain && s.now < g.unwound+s.config.Drain {
+	if !g.halved() || s.now >= g.shut+s.config.Drain && s.now < g.unwound+s.config.Drain {
 		return
 	}
 	g.unwound = s.now
 	g.stuck = true
 	s.touch(t)
 	g.pressing = true
+}
+
+// halved tells whether a member has drained and waits, while others have not: who
+// lags behind in a collective has nothing in flight. Where all have, their kernels are
+// just long.
+func (g *gang) halved() bool {
+	for _, m := range g.members {
+		if m.takesPart() && !m.open && !m.draining {
+			return true
+		}
+	}
+	return false
 }
 
 // candidate is who is to have the card next of a level, or nil: the best one, where
