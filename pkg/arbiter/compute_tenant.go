@@ -20,9 +20,10 @@ const (
 	// shortestWindow of any one of them.
 	shareWindow    = time.Millisecond
 	shortestWindow = 100 * time.Microsecond
-	// stuckAfter is how long a gang may take to drain before it is asked whether it
-	// can: a few windows.
+	// stuckAfter is by how much work in flight may be late before it is asked whether it
+	// can end at all: a few windows. After drainLimit others have the card anyway.
 	stuckAfter = 4 * shareWindow
+	drainLimit = 100 * time.Millisecond
 )
 
 // tenant is a share as the scheduling thread sees it.
@@ -45,10 +46,12 @@ type tenant struct {
 	word uint32
 	// closed is the first word since it was open.
 	closed uint32
-	// draining: closed, and not known to have nothing in flight. asked is when that
-	// began, or was last found to go on.
-	draining bool
-	asked    lease.Time
+	// draining since: closed, and not known to have nothing in flight. ends is when it
+	// should have ended, by the processes' word at the last look. late is when to see
+	// whether it can, which was put off once to wait for that.
+	draining          bool
+	since, ends, late lease.Time
+	putOff            bool
 
 	latency nodeview.Histogram
 }
@@ -179,6 +182,7 @@ func (c *compute) withhold(key share.Key, withheld bool, now lease.Time) {
 // whether anything is. Any of it may be a lie, which is the liar's loss.
 func (c *compute) look(t *tenant, now lease.Time) (told bool) {
 	busy, waits, draining := 0, false, false
+	t.ends = 0
 	for _, a := range t.askers {
 		// In this order: who wants nothing has nothing in flight.
 		drained := a.demand.Drained.Load()
@@ -187,7 +191,10 @@ func (c *compute) look(t *tenant, now lease.Time) (told bool) {
 		}
 		busy++
 		waits = waits || a.demand.Waiting.Load() != 0
-		draining = draining || !t.endedBy(drained)
+		if !t.endedBy(drained) {
+			draining = true
+			t.ends = max(t.ends, said(&a.demand.Ends))
+		}
 	}
 	t.waits = waits
 	if wants := busy > 0; wants != t.wants {
@@ -221,7 +228,7 @@ func (c *compute) change(t *tenant, to lease.Grant, now lease.Time) {
 		word |= wire.LeaseFree
 	case lease.Closed:
 		if t.word&wire.LeaseState != wire.LeaseClosed {
-			t.closed, t.asked, t.draining = word, now, true
+			t.closed, t.draining, t.since, t.late, t.putOff = word, true, now, now+stuckAfter, false
 		}
 	}
 	if to.State == lease.Open && to.Contended {
@@ -239,37 +246,44 @@ func (c *compute) change(t *tenant, to lease.Grant, now lease.Time) {
 	wakeAll(&t.grant.Lease, 0)
 }
 
-// stuckAt is when to see whether the share's gang can drain.
+// stuckAt is when to see whether the work in flight of the share can end. The
+// scheduler does not care any more once others had to be let in.
 func (t *tenant) stuckAt() lease.Time {
-	if t.Gang == "" || !t.draining {
+	if !t.draining || t.late > t.since+drainLimit {
 		return forever
 	}
-	return t.asked + stuckAfter
+	return t.late
 }
 
-// unstick tells the scheduler of gangs that do not drain while threads of theirs
-// wait, as those of a collective do that was launched by half.
+// unstick tells the scheduler of shares that do not drain while threads of theirs wait,
+// those of other shares of their gang included: what is in flight may wait for what
+// was not launched any more, as in a collective that was launched by half.
 func (c *compute) unstick(now lease.Time) {
 	for _, t := range c.tenants {
 		if t.stuckAt() > now {
 			continue
 		}
-		t.asked = now
-		for _, other := range c.tenants {
-			if other.Gang == t.Gang {
-				c.look(other, now)
-			}
-		}
-		if t.draining && c.gangWaits(t.Gang) {
+		c.look(t, now)
+		switch {
+		case !t.draining:
+			continue
+		case t.ends > now && !t.putOff:
+			t.late, t.putOff = t.ends+stuckAfter, true // kernels are long
+			continue
+		case t.waits || c.gangWaits(t.Gang, now):
 			c.scheduler.Stuck(now, t.Key)
 		}
+		t.late = now + stuckAfter
 	}
 }
 
-func (c *compute) gangWaits(gang string) bool {
+// gangWaits tells whether threads of any share of the gang wait.
+func (c *compute) gangWaits(gang string, now lease.Time) bool {
 	for _, t := range c.tenants {
-		if t.Gang == gang && t.waits {
-			return true
+		if gang != "" && t.Gang == gang {
+			if c.look(t, now); t.waits {
+				return true
+			}
 		}
 	}
 	return false

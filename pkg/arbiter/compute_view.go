@@ -156,14 +156,14 @@ func (s *served) view(v nodeview.Share) nodeview.Share {
 		}
 		if a.demand != nil {
 			d := a.demand.words
-			p.Wants, p.Waiting, p.Used, p.Waited = d.Wants.Load() != 0, d.Waiting.Load(), saidTime(&d.Used), saidTime(&d.Waited)
+			p.Wants, p.Waiting, p.Used, p.Waited = d.Wants.Load() != 0, d.Waiting.Load(), said(&d.Used), said(&d.Waited)
 		}
 		v.Processes = append(v.Processes, p)
 	}
 	return v
 }
 
-// saidTime is a duration that a tenant wrote.
-func saidTime(word interface{ Load() uint64 }) time.Duration {
+// said is a time that a tenant wrote.
+func said(word interface{ Load() uint64 }) time.Duration {
 	return time.Duration(min(word.Load(), uint64(forever)))
 }
