@@ -50,6 +50,22 @@ static void before_init(void)
 	WANT(CUDA_ERROR_NOT_INITIALIZED, cuGraphAddNode(&node, NOWHERE, NULL, 0, NOWHERE));
 }
 
+/* On a card that there is not: the driver says why not, which need not be the card. */
+static void no_card(void)
+{
+	CUexecAffinityParam affinity = { .type = CU_EXEC_AFFINITY_TYPE_SM_COUNT };
+	CUcontext context;
+	CUgreenCtx green;
+
+	TRY(cuInit(0));
+	WANT(CUDA_ERROR_INVALID_DEVICE, cuCtxCreate_v2(&context, 0, 99));
+	WANT(CUDA_ERROR_INVALID_DEVICE, cuDevicePrimaryCtxRetain(&context, 99));
+	WANT(CUDA_ERROR_INVALID_DEVICE, cuDevicePrimaryCtxRelease_v2(99));
+	WANT(CUDA_ERROR_UNSUPPORTED_EXEC_AFFINITY, cuCtxCreate_v3(&context, &affinity, 1, 0, 99));
+	WANT(CUDA_ERROR_INVALID_VALUE, cuCtxCreate_v3(&context, NULL, -1, 0, 99));
+	WANT(CUDA_ERROR_NOT_SUPPORTED, cuGreenCtxCreate(&green, NULL, 99, 0));
+}
+
 /* No room for what a kernel loads: it does not get into a graph. */
 static void graph_lazy(void)
 {
@@ -78,7 +94,7 @@ int main(int count, char **words)
 	static const struct {
 		const char *name;
 		void (*run)(void);
-	} all[] = {{"enumerate", enumerate}, {"launch-many", launch_many}, {"before-init", before_init}, {"graph-lazy", graph_lazy}};
+	} all[] = {{"enumerate", enumerate}, {"launch-many", launch_many}, {"before-init", before_init}, {"no-card", no_card}, {"graph-lazy", graph_lazy}};
 
 	for (size_t i = 0; count > 1 && i < COUNT(all); i++)
 		if (strcmp(words[1], all[i].name) == 0) {

@@ -12,7 +12,7 @@ import (
 
 func TestMemoryIsReadAndWrittenOnlyWhereTheDriverDoesIt(t *testing.T) {
 	t.Parallel()
-	for _, name := range []string{"enumerate", "launch-many", "before-init"} {
+	for _, name := range []string{"enumerate", "launch-many", "before-init", "no-card"} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			p := newPlace(t, 256)

@@ -43,6 +43,14 @@ static uint64_t context_estimate(const struct card *card)
 	return frames_of(most);
 }
 
+/* The driver refuses it, and knows best why; but of some we might know nothing. */
+static CUresult no_such_device(void)
+{
+	int count;
+
+	return real_cuDeviceGetCount(&count) == CUDA_SUCCESS && (size_t)count == card_count() ? CUDA_SUCCESS : CUDA_ERROR_INVALID_DEVICE;
+}
+
 static CUresult begin(struct around *around, CUdevice device)
 {
 	CUresult result = cards_ready();
@@ -51,7 +59,7 @@ static CUresult begin(struct around *around, CUdevice device)
 		return leave_with(around, result);
 	around->card = card_of(device);
 	if (!around->card)
-		return leave_with(around, CUDA_ERROR_INVALID_DEVICE);
+		return leave_with(around, no_such_device());
 	result = card_connect(around->card);
 	if (result == CUDA_SUCCESS && session_closed())
 		result = CUDA_ERROR_SYSTEM_NOT_READY;
@@ -146,20 +154,20 @@ static CUresult begin_primary(struct around *around, CUdevice device)
 	CUresult result;
 	uint64_t ends;
 
+	if (!card)
+		return begin(around, device);
 	for (;;) {
 		/* While another thread releases it, it may be made anew. */
-		if (card)
-			__atomic_add_fetch(&card->primary_retaining, 1, __ATOMIC_SEQ_CST);
-		ends = card ? __atomic_load_n(&card->primary_ends, __ATOMIC_ACQUIRE) : 0;
-		if (card && __atomic_load_n(&card->primary_ending, __ATOMIC_SEQ_CST) == 0 && is_active(card)) {
+		__atomic_add_fetch(&card->primary_retaining, 1, __ATOMIC_SEQ_CST);
+		ends = __atomic_load_n(&card->primary_ends, __ATOMIC_ACQUIRE);
+		if (__atomic_load_n(&card->primary_ending, __ATOMIC_SEQ_CST) == 0 && is_active(card)) {
 			around->card = card;
 			around->number = 1; /* nothing is made */
 			around->estimate = ends;
 			around->taken.before = card_implicit(card);
 			return CUDA_SUCCESS;
 		}
-		if (card)
-			__atomic_sub_fetch(&card->primary_retaining, 1, __ATOMIC_SEQ_CST);
+		__atomic_sub_fetch(&card->primary_retaining, 1, __ATOMIC_SEQ_CST);
 		result = begin(around, device);
 		if (result != CUDA_ERROR_OUT_OF_MEMORY || __atomic_load_n(&card->primary_starting, __ATOMIC_ACQUIRE) == 0 ||
 		    now_ns() >= deadline)
