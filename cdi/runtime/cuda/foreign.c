@@ -49,6 +49,14 @@ CUresult hook_cuImportExternalMemory(CUexternalMemory *extMem_out, const CUDA_EX
 	return result;
 }
 
+/* A DMA buffer of memory of any kind, which outlives the process like other descriptors. */
+CUresult hook_cuMemGetHandleForAddressRange(void *handle, CUdeviceptr dptr, size_t size, CUmemRangeHandleType handleType,
+					    unsigned long long flags)
+{
+	cards_entangle();
+	return real_cuMemGetHandleForAddressRange(handle, dptr, size, handleType, flags);
+}
+
 CUresult hook_cuExternalMemoryGetMappedBuffer(CUdeviceptr *devPtr, CUexternalMemory extMem,
 					      const CUDA_EXTERNAL_MEMORY_BUFFER_DESC *bufferDesc)
 {

@@ -50,6 +50,7 @@ enum cuda_hook {
 	HOOK_cuMemCreate,
 	HOOK_cuMemImportFromShareableHandle,
 	HOOK_cuMemExportToShareableHandle,
+	HOOK_cuMemGetHandleForAddressRange,
 	HOOK_cuMemRetainAllocationHandle,
 	HOOK_cuMemRelease,
 	HOOK_cuMemMap,
@@ -676,6 +677,15 @@ static inline CUresult real_cuMemExportToShareableHandle(void *shareableHandle, 
 	real_fn_cuMemExportToShareableHandle *real = (real_fn_cuMemExportToShareableHandle *)cuda_real(HOOK_cuMemExportToShareableHandle);
 
 	return real != NULL ? real(shareableHandle, handle, handleType, flags) : CUDA_ERROR_NOT_FOUND;
+}
+
+typedef CUresult real_fn_cuMemGetHandleForAddressRange(void *handle, CUdeviceptr dptr, size_t size, CUmemRangeHandleType handleType, unsigned long long flags);
+
+static inline CUresult real_cuMemGetHandleForAddressRange(void *handle, CUdeviceptr dptr, size_t size, CUmemRangeHandleType handleType, unsigned long long flags)
+{
+	real_fn_cuMemGetHandleForAddressRange *real = (real_fn_cuMemGetHandleForAddressRange *)cuda_real(HOOK_cuMemGetHandleForAddressRange);
+
+	return real != NULL ? real(handle, dptr, size, handleType, flags) : CUDA_ERROR_NOT_FOUND;
 }
 
 typedef CUresult real_fn_cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *handle, void *addr);
@@ -3287,6 +3297,7 @@ CUresult hook_cuMemPoolGetAttribute(CUmemoryPool pool, CUmemPool_attribute attr,
 CUresult hook_cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size, const CUmemAllocationProp *prop, unsigned long long flags);
 CUresult hook_cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *handle, void *osHandle, CUmemAllocationHandleType shHandleType);
 CUresult hook_cuMemExportToShareableHandle(void *shareableHandle, CUmemGenericAllocationHandle handle, CUmemAllocationHandleType handleType, unsigned long long flags);
+CUresult hook_cuMemGetHandleForAddressRange(void *handle, CUdeviceptr dptr, size_t size, CUmemRangeHandleType handleType, unsigned long long flags);
 CUresult hook_cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *handle, void *addr);
 CUresult hook_cuMemRelease(CUmemGenericAllocationHandle handle);
 CUresult hook_cuMemMap(CUdeviceptr ptr, size_t size, size_t offset, CUmemGenericAllocationHandle handle, unsigned long long flags);

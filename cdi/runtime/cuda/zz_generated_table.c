@@ -41,6 +41,7 @@ const struct cuda_hook_entry cuda_hook_table[CUDA_REALS] = {
 	[HOOK_cuMemCreate] = {"cuMemCreate", (void *)cuMemCreate},
 	[HOOK_cuMemImportFromShareableHandle] = {"cuMemImportFromShareableHandle", (void *)cuMemImportFromShareableHandle},
 	[HOOK_cuMemExportToShareableHandle] = {"cuMemExportToShareableHandle", (void *)cuMemExportToShareableHandle},
+	[HOOK_cuMemGetHandleForAddressRange] = {"cuMemGetHandleForAddressRange", (void *)cuMemGetHandleForAddressRange},
 	[HOOK_cuMemRetainAllocationHandle] = {"cuMemRetainAllocationHandle", (void *)cuMemRetainAllocationHandle},
 	[HOOK_cuMemRelease] = {"cuMemRelease", (void *)cuMemRelease},
 	[HOOK_cuMemMap] = {"cuMemMap", (void *)cuMemMap},
@@ -358,6 +359,7 @@ _Static_assert(__builtin_types_compatible_p(real_fn_cuMemPoolGetAttribute, __typ
 _Static_assert(__builtin_types_compatible_p(real_fn_cuMemCreate, __typeof__(cuMemCreate)), "cuMemCreate");
 _Static_assert(__builtin_types_compatible_p(real_fn_cuMemImportFromShareableHandle, __typeof__(cuMemImportFromShareableHandle)), "cuMemImportFromShareableHandle");
 _Static_assert(__builtin_types_compatible_p(real_fn_cuMemExportToShareableHandle, __typeof__(cuMemExportToShareableHandle)), "cuMemExportToShareableHandle");
+_Static_assert(__builtin_types_compatible_p(real_fn_cuMemGetHandleForAddressRange, __typeof__(cuMemGetHandleForAddressRange)), "cuMemGetHandleForAddressRange");
 _Static_assert(__builtin_types_compatible_p(real_fn_cuMemRetainAllocationHandle, __typeof__(cuMemRetainAllocationHandle)), "cuMemRetainAllocationHandle");
 _Static_assert(__builtin_types_compatible_p(real_fn_cuMemRelease, __typeof__(cuMemRelease)), "cuMemRelease");
 _Static_assert(__builtin_types_compatible_p(real_fn_cuMemMap, __typeof__(cuMemMap)), "cuMemMap");

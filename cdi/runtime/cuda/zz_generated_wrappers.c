@@ -254,6 +254,13 @@ EXPORTED CUresult cuMemExportToShareableHandle(void *shareableHandle, CUmemGener
 	return hook_cuMemExportToShareableHandle(shareableHandle, handle, handleType, flags);
 }
 
+EXPORTED CUresult cuMemGetHandleForAddressRange(void *handle, CUdeviceptr dptr, size_t size, CUmemRangeHandleType handleType, unsigned long long flags)
+{
+	if (!cuda_has(HOOK_cuMemGetHandleForAddressRange))
+		return CUDA_ERROR_NOT_FOUND;
+	return hook_cuMemGetHandleForAddressRange(handle, dptr, size, handleType, flags);
+}
+
 EXPORTED CUresult cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *handle, void *addr)
 {
 	if (!cuda_has(HOOK_cuMemRetainAllocationHandle))
