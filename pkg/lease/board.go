@@ -76,53 +76,53 @@ func level(lower bool) int {
 }
 
 // even out the balances of a level: brought within their bounds, they add up to nothing. What
-// is forgiven one tenant the others are owed no more; those pay first who have more
-// than what they are guaranteed. What one cannot take is theirs.
+// is forgiven one tenant the others are owed no more: those pay first who have more than what
+// they are guaranteed. What one cannot take others owe no more.
 func (b *board) even(lower bool) {
-	var sum, parts, extras float64
+	var sum, extra float64
 	for _, t := range b.tenants {
-		if t.lower != lower {
-			continue
-		}
-		bounded := t.bounded(b.config)
-		t.bound = bounded != t.balance
-		t.balance = bounded
-		sum += bounded
-		if t.counts() && !t.bound {
-			parts += t.part
-			extras += t.extra()
+		if t.lower == lower {
+			t.balance = t.bounded(b.config)
+			sum += t.balance
+			extra += t.extra()
 		}
 	}
-	if parts == 0 {
-		b.shrink(lower, sum)
-		return
-	}
-	for _, t := range b.tenants {
-		switch {
-		case t.lower != lower || !t.counts() || t.bound:
-		case sum > 0 && extras > little:
-			t.balance -= sum * t.extra() / extras
-		default:
-			t.balance -= sum * t.part / parts
+	if sum > 0 && extra > 0 {
+		part := min(1, sum/extra)
+		for _, t := range b.tenants {
+			if t.lower == lower {
+				paid := part * t.extra()
+				t.balance -= paid
+				sum -= paid
+			}
 		}
 	}
+	b.shrink(lower, sum)
 }
 
-// extra is what the tenant has of the card beyond what it is guaranteed.
-func (t *tenant) extra() float64 { return max(0, t.rate-t.floor) }
+// extra is what of the tenant's claim comes from more than what it is guaranteed.
+func (t *tenant) extra() float64 {
+	if !t.counts() || t.balance <= 0 || t.rate <= 0 {
+		return 0
+	}
+	return t.balance * max(0, t.rate-t.floor) / t.rate
+}
 
-// shrink what tenants are owed, or owe, by the sum of all balances: nobody is there whose
-// balance could take it.
+// shrink claims, or debts, by the sum of all balances.
 func (b *board) shrink(lower bool, sum float64) {
-	var same float64
+	var all float64
 	for _, t := range b.tenants {
 		if t.lower == lower && t.balance*sum > 0 {
-			same += t.balance
+			all += t.balance
 		}
 	}
+	if all == 0 {
+		return
+	}
+	left := max(0, 1-sum/all)
 	for _, t := range b.tenants {
 		if t.lower == lower && t.balance*sum > 0 {
-			t.balance -= sum * t.balance / same
+			t.balance *= left
 		}
 	}
 }

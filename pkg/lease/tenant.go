@@ -42,7 +42,6 @@ type tenant struct {
 	// balance is service that it is owed by the others of its level, room is time that
 	// its ceiling lets it have the card for. Nanoseconds.
 	balance, room float64
-	bound         bool // the balance was brought back to its bounds just now
 	entitled      float64
 	usage         Usage
 	gaps          gaps
@@ -200,8 +199,13 @@ func (t *tenant) account(d, service time.Duration, served, idle bool, credit tim
 		}
 	}
 	if served && !held && t.balance < 0 && (idle || !t.counts()) {
-		// It keeps nobody from the card at present.
-		t.balance = min(t.balance+t.part*float64(d), 0)
+		// It keeps nobody from the card at present. Where those whom it owes want the card
+		// but wait for another one, they keep half of their claim.
+		paid := t.part * float64(d)
+		if t.counts() {
+			paid /= 2
+		}
+		t.balance = min(t.balance+paid, 0)
 	}
 }
 
