@@ -24,7 +24,7 @@ import (
 // pod's service account.
 func examine(t *testing.T, args ...string) (exit int, report doctor.Report) {
 	t.Helper()
-	slices(t)
+	published(t)
 	args = append([]string{
 		"-n", kube.System, "exec", "daemonset/" + kube.DaemonSet, "--",
 		"/usr/bin/tranche-node", "doctor", "--output=json",
@@ -92,7 +92,7 @@ func TestDoctorTellsThatTheRuntimeReadsOtherSpecs(t *testing.T) {
 // What is mounted over a directory of the host later is not in the driver's
 // container: only a new one has it.
 func TestTheDriverStartsAgainWhenItsStateDirectoryIsCovered(t *testing.T) {
-	slices(t)
+	published(t)
 	covered := func(report doctor.Report) bool {
 		found := about(report, "state directory")
 		return len(found) == 1 && found[0].Level == doctor.Warning // it is in memory
@@ -121,5 +121,5 @@ func TestTheDriverStartsAgainWhenItsStateDirectoryIsCovered(t *testing.T) {
 	require.Eventually(t, seen(true), 2*time.Minute, time.Second, "the driver did not take the new directory")
 	require.NoError(t, uncover())
 	require.Eventually(t, seen(false), 2*time.Minute, time.Second, "the driver did not take the old directory back")
-	slices(t)
+	published(t)
 }

@@ -63,7 +63,7 @@ func TestADriverKilledInTheMiddleOfPreparesLosesAndLeaksNothing(t *testing.T) {
 		deleted++
 		return deleted < pods
 	})
-	slices(t)
+	published(t)
 	require.Eventually(t, func() bool { return len(records(t)) == pods-deleted }, afterKills, tick, "what was half gone is gone")
 	for uid := range caught {
 		require.NotContains(t, records(t), uid)

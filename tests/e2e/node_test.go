@@ -43,7 +43,7 @@ func TestANodeThatWasRegisteredAnewHasItsCards(t *testing.T) {
 		}
 		return true
 	}, 2*patience, tick, "the slices belong to the node of today")
-	slices(t)
+	published(t)
 	n := newTeam(t, "registered-anew")
 	n.pod(t, "p", kube.Request("gpu", "share.tranche.dev", 1, kube.Share("30", "4Gi")))
 	n.ready(t, "p")

@@ -29,9 +29,9 @@ func driverPIDs(t *testing.T) []int {
 	return processesOf(t, kube.DaemonSet)
 }
 
-// slices waits until the driver's slices list all cards, and returns for how
+// published waits until the driver's slices list all cards, and returns for how
 // long that took.
-func slices(t *testing.T) time.Duration {
+func published(t *testing.T) time.Duration {
 	t.Helper()
 	start := time.Now()
 	require.Eventually(t, func() bool {
@@ -54,7 +54,7 @@ func slices(t *testing.T) time.Duration {
 // there was none.
 func away(t *testing.T, do func()) time.Duration {
 	t.Helper()
-	slices(t)
+	published(t)
 	watcher, err := client.ResourceV1().ResourceSlices().Watch(t.Context(), metav1.ListOptions{
 		FieldSelector: resourceapi.ResourceSliceSelectorDriver + "=" + kube.Driver,
 	})
@@ -70,7 +70,7 @@ func away(t *testing.T, do func()) time.Duration {
 			case event.Type == watch.Deleted:
 				deleted = time.Now()
 			case event.Type == watch.Added && !deleted.IsZero():
-				slices(t)
+				published(t)
 				return time.Since(deleted)
 			}
 		case <-deadline:
@@ -163,7 +163,7 @@ func TestTheAPIServerIsAwayForAMinute(t *testing.T) {
 	}
 	require.Equal(t, before, left(t), "nothing is lost meanwhile")
 	ctl(t, "start", "apiserver")
-	slices(t)
+	published(t)
 	// They may wait for a minute and more before they try again; the driver is
 	// what is judged here.
 	ctl(t, "restart", "controller-manager")
