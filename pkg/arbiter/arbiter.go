@@ -48,6 +48,8 @@ type Config struct {
 
 	// findLedger is another way to find the ledger of a process, in tests.
 	findLedger func(pid int, ledger fileID) (fd int, err error)
+	// oldKernel takes the kernel for one that waits for one futex at a time, in tests.
+	oldKernel bool
 }
 
 // Dependencies of an Arbiter. All are required.
@@ -145,7 +147,7 @@ func (a *Arbiter) Run(ctx context.Context) error {
 		return errors.Join(err, watch.close())
 	}
 	logger.Info("Serving shares", "dir", a.config.SharesDir, "run", a.config.RunDir)
-	a.compute.start(ctx)
+	a.compute.start(ctx, !a.config.oldKernel && waitsForMany())
 	var watchdog sync.WaitGroup
 	watching, stop := context.WithCancel(ctx)
 	watchdog.Go(func() { a.watchCards(watching) })

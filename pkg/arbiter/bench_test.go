@@ -10,6 +10,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/tranche-dra/tranche/pkg/share"
+	"github.com/tranche-dra/tranche/pkg/wire"
 	"github.com/tranche-dra/tranche/tests/wireclient"
 )
 
@@ -137,4 +139,34 @@ func BenchmarkMeasure(b *testing.B) {
 		_, err := c.Measure(0)
 		require.NoError(b, err)
 	}
+}
+
+// From SIGKILL of the process that has the card until the next one has it.
+func BenchmarkLeaseOfTheDead(b *testing.B) {
+	n := newNode(b)
+	n.start(b)
+	burst := with(share.BestEffort, 0)
+	dir := n.served(b, some("a", 1024, burst))
+	next := attach(b, n.served(b, some("b", 1024, burst)))
+	var took []time.Duration
+	for b.Loop() {
+		b.StopTimer()
+		h := startHelper(b)
+		h.ask(b, "attach", dir)
+		holder := connect(b, dir, wireclient.Hello(wire.RoleObserver))
+		h.ask(b, "want")
+		until(func() bool { return holder.State() == wire.LeaseOpen && next.State() == wire.LeaseClosed })
+		next.Want()
+		b.StartTimer()
+		began := time.Now()
+		require.NoError(b, h.Process.Kill())
+		until(func() bool { return next.State() == wire.LeaseOpen })
+		took = append(took, time.Since(began))
+		b.StopTimer()
+		h.end()
+		next.Rest()
+		require.NoError(b, holder.Close())
+		b.StartTimer()
+	}
+	report(b, took)
 }

@@ -121,9 +121,9 @@ func (c *compute) end() {
 	<-c.done
 }
 
-// start starts the goroutine.
-func (c *compute) start(ctx context.Context) {
-	c.alarm.many = waitsForMany()
+// start starts the goroutine. many: the kernel can wait for many futexes at once.
+func (c *compute) start(ctx context.Context, many bool) {
+	c.alarm.many = many
 	started := make(chan struct{})
 	go func() {
 		defer close(c.done)

@@ -27,10 +27,15 @@ func (a *Arbiter) Guarantees(ctx context.Context) []nodeview.Guarantee {
 	return all
 }
 
-// View is all that is known of the cards that have shares.
+// View is all that is known of the cards that have shares: nothing while the arbiter
+// serves none.
 func (a *Arbiter) View(ctx context.Context) nodeview.Node {
+	node := nodeview.Node{Version: a.config.Version, Cards: []nodeview.Card{}}
+	if !a.serving.Load() {
+		return node
+	}
+	node.Scheduling, node.Wakeups = a.compute.scheduling, a.compute.wakeups.Load()
 	cards, shares := a.leases(ctx)
-	node := nodeview.Node{Version: a.config.Version, Scheduling: a.compute.scheduling, Wakeups: a.compute.wakeups.Load(), Cards: []nodeview.Card{}}
 	a.mu.Lock()
 	hosted := slices.Collect(maps.Values(a.hosted))
 	a.mu.Unlock()

@@ -7,3 +7,6 @@ package arbiter
 func DenyRecovery(c *Config) {
 	c.findLedger = func(int, fileID) (int, error) { return -1, errNotOurs }
 }
+
+// OldKernel makes that an arbiter waits for one futex at a time.
+func OldKernel(c *Config) { c.oldKernel = true }

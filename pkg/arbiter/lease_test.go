@@ -105,6 +105,20 @@ func TestALeaseGoesRound(t *testing.T) {
 	}
 }
 
+func TestALeaseGoesRoundOnAnOldKernel(t *testing.T) {
+	t.Parallel()
+	n := newNode(t)
+	n.configure = arbiter.OldKernel
+	n.start(t)
+	first := some("a", 1024)
+	all := []*turns{work(t.Context(), t, attach(t, n.served(t, first))), work(t.Context(), t, attach(t, n.served(t, some("b", 1024))))}
+	for i := range all {
+		all[i].more(t, 10, "it has turns")
+	}
+	require.NoError(t, n.dirs.Remove(first.Key()))
+	all[1].more(t, 10, "the other one goes on")
+}
+
 func TestWhoIsAloneOnACardIsFree(t *testing.T) {
 	t.Parallel()
 	n := newNode(t)
