@@ -127,13 +127,19 @@ func (b *board) shrink(lower bool, sum float64) {
 	}
 }
 
+// claims of a tenant with a ceiling that wants the card are bounded by so many credits.
+const claims = 3
+
 // bounded is the tenant's balance within its bounds: a debt is bounded for all, and a claim
-// for those who sleep, or may be kept from making it good by a ceiling or the rest of a
-// gang.
+// for those who sleep, or may be kept from making it good by the rest of a gang; less so
+// by a ceiling, whose room is bounded itself.
 func (t *tenant) bounded(c *Config) float64 {
 	balance := max(t.balance, -mostDebt(t.part))
-	if !t.counts() || t.ceiling < 1 || t.gang != nil {
-		balance = min(balance, float64(c.Credit))
+	switch {
+	case !t.counts() || t.gang != nil:
+		return min(balance, float64(c.Credit))
+	case t.ceiling < 1:
+		return min(balance, claims*float64(c.Credit))
 	}
 	return balance
 }

@@ -64,10 +64,9 @@
 // # Balances
 //
 // While somebody holds the card for a time d, all who want it are credited their
-// rate's part of d, and the holder is charged d. The balances of those who want the card
-// always add up to nothing, so what one is owed another one owes, and a balance does
-// not depend on how long the card was idle. The next holder is the one with the
-// greatest lag: balance divided by part, that is how long ago it should have had what
+// rate's part of d, and the holder is charged d. The balances of a level, those who sleep
+// included, add up to nothing, so what one is owed others owe. The next holder is the one
+// with the greatest lag: balance divided by part, that is how long ago it should have had what
 // it is owed. (The greatest balance alone keeps small tenants waiting behind large
 // ones. Lottery or stride scheduling without debts is wrong with kernels that are longer
 // than turns.)
@@ -85,9 +84,13 @@
 // hour does not make its share wait for days.
 //
 // A tenant that goes to sleep keeps what it is owed, Config.Credit at most, and what it
-// owes; debts are paid off at its part while it sleeps. When it comes back the others'
-// balances are moved so that the sum is nothing again. It keeps its own: who flaps
-// neither loses a debt nor gains a credit. Who is alone has a balance of nothing.
+// owes; debts are paid off at its part while it sleeps, and at half of it while it wants
+// the card and nobody uses it. A debt that is paid in that way is owed to nobody any more: the
+// others' claims shrink, first those beyond what they are guaranteed. Balances do not
+// change when somebody wakes or sleeps: who flaps neither loses a debt nor gains a
+// credit, and moves nothing between others. (Shifting everybody so that those who want the card
+// add up to nothing robs a guaranteed tenant beside one that flaps, because rates differ before
+// and after.)
 //
 // # Waking
 //
