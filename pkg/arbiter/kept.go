@@ -159,6 +159,13 @@ func (c *hostedCard) mostKept(before outlook, r *reading) uint64 {
 	return r.kept
 }
 
+// mostKeptAfter is mostKept for who does not have mu.
+func (c *hostedCard) mostKeptAfter(before outlook, r *reading) uint64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.mostKept(before, r)
+}
+
 // keepGivenUp charges the share with what a living process has given up, where the
 // card holds it for nobody now: drivers need not count memory of which there is only
 // a descriptor for any process. It comes before the process's own charge

@@ -94,9 +94,7 @@ func (c *hostedCard) raiseOthers(ctx context.Context, but map[int]bool, limit ti
 			return wire.NoLimit
 		}
 		if c.raiseAll(before, reading, time.Since(began) > quietLimit/2) {
-			c.mu.Lock()
-			defer c.mu.Unlock()
-			return c.mostKept(before, reading)
+			return c.mostKeptAfter(before, reading)
 		}
 	}
 }

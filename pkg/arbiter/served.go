@@ -216,12 +216,11 @@ func (s *served) follow(a *attachment) {
 	})
 }
 
-// free gives the slot up of a process that is no more; false where that was done
-// already. The caller has card.mu.
-func (s *served) free(a *attachment) bool { return s.freeKeeping(a, wire.NoLimit) }
+// free gives the slot up of a process that is no more. The caller has card.mu.
+func (s *served) free(a *attachment) { s.freeKeeping(a, wire.NoLimit) }
 
 // freeKeeping is free where it is known how much the card holds for nobody, at
-// most, since the process has ended.
+// most, since the process has ended; false where the slot was given up already.
 func (s *served) freeKeeping(a *attachment, most uint64) bool {
 	if a.removed || s.ended {
 		return false
