@@ -20,11 +20,22 @@ const (
 	// shortestWindow of any one of them.
 	shareWindow    = time.Millisecond
 	shortestWindow = 100 * time.Microsecond
+	// offlineWindow is shorter, because online work waits for it. Still less, and an
+	// offline share with kernels of 0.05 ms does not keep the card busy.
+	offlineWindow = 500 * time.Microsecond
 	// stuckAfter is by how much work in flight may be late before it is asked whether it
 	// can end at all: a few windows. After drainLimit others have the card anyway.
 	stuckAfter = 4 * shareWindow
 	drainLimit = 100 * time.Millisecond
 )
+
+// windowOf all processes of a share together.
+func windowOf(class share.Class) time.Duration {
+	if class == share.Offline {
+		return offlineWindow
+	}
+	return shareWindow
+}
 
 // tenant is a share as the scheduling thread sees it.
 type tenant struct {
@@ -79,7 +90,7 @@ func (c *compute) put(d cdi.ShareDocument, grant *wire.Grant, now lease.Time) {
 			c.lanes[d.Card.UUID] = l
 		}
 		t = &tenant{id: d.Share().ID, claim: d.Claim.UID, grant: grant, lane: l}
-		grant.Window.Store(uint64(shareWindow))
+		grant.Window.Store(uint64(windowOf(d.Class)))
 		c.tenants[d.Key] = t
 		l.tenants = append(l.tenants, t)
 	}
@@ -203,7 +214,7 @@ func (c *compute) look(t *tenant, now lease.Time) (told bool) {
 	}
 	if t.busy != busy {
 		t.busy = busy
-		t.grant.Window.Store(uint64(max(shareWindow/time.Duration(max(busy, 1)), shortestWindow)))
+		t.grant.Window.Store(uint64(max(windowOf(t.Class)/time.Duration(max(busy, 1)), shortestWindow)))
 	}
 	if t.draining && !draining {
 		t.draining, told = false, true
