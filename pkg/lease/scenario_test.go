@@ -21,6 +21,7 @@ func (w *worker) ceiling(p card.Percent) *worker {
 	w.spec.Ceiling = p
 	return w
 }
+
 func (w *worker) offline(p card.Percent) *worker {
 	w.spec.Class, w.spec.Limits = share.Offline, share.Limits{OfflineCores: p}
 	return w
