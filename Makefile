@@ -84,8 +84,8 @@ test-e2e: images ## Run the end-to-end tests on a real Kubernetes node
 	go test -tags e2e -v -timeout 40m -count=1 $(TESTFLAGS) -exec "$(IN_CLUSTER) --" ./tests/e2e
 
 .PHONY: test-runtime
-test-runtime: machine-native native ## Test the sharing runtime in front of the simulated driver; RANDOM_RUNS=500 KILLS=20000 do more
-	go test -tags native -timeout 20m -count=1 $(TESTFLAGS) ./tests/sim/... ./tests/sandbox ./tests/hw ./tests/nvml ./tests/runtime/...
+test-runtime: machine-native native $(NATIVE)/hollow/libcuda-real.so.1 ## Test the sharing runtime in front of the simulated driver; RANDOM_RUNS=500 KILLS=20000 do more
+	go test -tags native -timeout 20m -count=1 $(TESTFLAGS) ./tests/sim/... ./tests/sandbox ./tests/hw ./tests/nvml ./tests/runtime/... ./tests/bench/runtime
 
 .PHONY: test-sanitizers
 test-sanitizers: machine-native ## Run the same tests with the C built for the address, undefined behaviour and thread sanitizers
