@@ -53,7 +53,7 @@
 //     more than the whole;
 //   - what is left is poured over guaranteed-burst and native-burst tenants by weight
 //     (their cores) and over best-effort ones (weight 1), each to its ceiling;
-//   - all tenants without a guarantee together get 1 % before anything else: a
+//   - all tenants without a guarantee together get 0.5 % before anything else, which is within what is promised of shares: a
 //     best-effort share beside guarantees of 100 % is slow, but does not hang.
 //
 // So A=20 and B=30 get 40 and 60 as guaranteed-burst tenants when both are busy, the

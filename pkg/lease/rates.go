@@ -4,7 +4,7 @@ package lease
 
 // leftover is the part of the card that goes to those without a guarantee before anything
 // else, to all of them together, while they want it: so that nobody waits for ever.
-const leftover = 0.01
+const leftover = 0.005
 
 // little is a part of the card that is nothing but rounding.
 const little = 1e-9
