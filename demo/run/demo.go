@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"slices"
 	"strings"
 	"time"
@@ -40,6 +41,8 @@ const whatToTry = `Try next:
   kubectl get resourceclaims -o yaml          the shares as they were granted
   kubectl exec part-b -- tranche-smi          what a monitoring program sees in that pod
   kubectl exec part-b -- fill vmm 512         memory by another way, up to the same limit
+  kubectl -n tranche-system exec ds/tranche-arbiter -- /usr/bin/tranche-arbiter status
+                                              who has the cards at the moment
   kubectl -n tranche-system logs ds/tranche-node
                                               what the driver did
 More examples are in demo/examples.`
@@ -48,9 +51,9 @@ const (
 	leaveTheShell = "Leave the shell, and the cluster goes with it."
 	// tryYourself is for a cluster that is about to go.
 	tryYourself = "Try it yourself: make demo KEEP=1 leaves you a shell in such a cluster; demo/examples has more to apply."
-	// notShown is what the story leaves out.
-	notShown = `What was shown is placing, and memory that cannot be exceeded. Pods that compute get the card in turns, as the
-policy and class of their shares say: README.md, "Classes and policies".`
+	// lent explains what the pod that was alone got.
+	lent = `While others want their part nobody gets more than his own. What idles is lent and handed back when its
+owner has work again, where a share's policy allows that: README.md, "Classes and policies".`
 	// contextsCost explains why nobody gets all of it.
 	contextsCost = `The rest is what CUDA itself takes for a context, which counts as it does on a card of one's own, and less than
 another block of 64 MiB.`
@@ -67,7 +70,9 @@ type demo struct {
 	client kubernetes.Interface
 	// kubectl runs the command line tool in the repository's root.
 	kubectl func(ctx context.Context, args ...string) ([]byte, error)
-	say     *narrator
+	// talk does so with standard input and output, while it runs.
+	talk func(ctx context.Context, in io.Reader, out io.Writer, args ...string) error
+	say  *narrator
 	// patience is how long a single wait may take.
 	patience time.Duration
 	// keep is set where the cluster outlives the story.
@@ -90,6 +95,9 @@ func (d *demo) run(ctx context.Context) error {
 	if err := d.tell(ctx); err != nil {
 		return err
 	}
+	if err := d.compute(ctx); err != nil {
+		return err
+	}
 	if err := d.refuse(ctx); err != nil {
 		return err
 	}
@@ -98,9 +106,9 @@ func (d *demo) run(ctx context.Context) error {
 	return nil
 }
 
-// end says what the story does not show, and what to do next.
+// end says what to do next.
 func (d *demo) end() {
-	d.say.line("\n%s\n", notShown)
+	d.say.line("")
 	if !d.keep {
 		d.say.line(tryYourself)
 		return

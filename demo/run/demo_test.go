@@ -32,7 +32,7 @@ func clock() func() time.Time {
 func newDemo(w *world) (*demo, *bytes.Buffer) {
 	var said bytes.Buffer
 	return &demo{
-		client: w.client, kubectl: w.kubectl, say: newNarrator(&said, clock()), patience: time.Minute,
+		client: w.client, kubectl: w.kubectl, talk: w.talk, say: newNarrator(&said, clock()), patience: time.Minute,
 		program: "build/bin/demo",
 	}, &said
 }
@@ -97,6 +97,14 @@ func TestWhatStopsTheStory(t *testing.T) {
 		"a program never gets to its limit": {
 			change: func(w *world) { w.silent = true },
 			says:   []string{"wait for pod part-a to say how far it got: not within", "it has not said"},
+		},
+		"a program cannot compute; the others do not wait for it": {
+			change: func(w *world) { w.workFails = errors.New("no such pod") },
+			says:   []string{"compute in pod part-c: no such pod"},
+		},
+		"a program does not say what it did": {
+			change: func(w *world) { w.idle = true },
+			is:     errNotSaid, says: []string{"compute in pod part-", "find the number of launches"},
 		},
 		"nobody refuses the wrong claim": {
 			change: func(w *world) { w.refuses = false },

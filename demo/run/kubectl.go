@@ -7,9 +7,11 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"strings"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -22,17 +24,28 @@ type kubectl struct{ dir, program, kubeconfig string }
 
 // run returns what the tool wrote to standard output.
 func (k kubectl) run(ctx context.Context, args ...string) ([]byte, error) {
+	var out bytes.Buffer
+	if err := k.talk(ctx, nil, &out, args...); err != nil {
+		return nil, err
+	}
+	return out.Bytes(), nil
+}
+
+// talk gives the tool what it reads, and takes what it writes to standard output, while
+// it runs.
+func (k kubectl) talk(ctx context.Context, in io.Reader, out io.Writer, args ...string) error {
 	command := exec.CommandContext(ctx, k.program, args...)
 	command.Dir = k.dir
 	if k.kubeconfig != "" {
 		command.Env = append(os.Environ(), clientcmd.RecommendedConfigPathEnvVar+"="+k.kubeconfig)
 	}
-	var out, problems bytes.Buffer
-	command.Stdout, command.Stderr = &out, &problems
+	var problems bytes.Buffer
+	command.Stdin, command.Stdout, command.Stderr = in, out, &problems
+	command.WaitDelay = time.Second // for one that ended without reading all
 	if err := command.Run(); err != nil {
-		return nil, fmt.Errorf("run kubectl %s: %w\n%s", strings.Join(args, " "), err, problems.String())
+		return fmt.Errorf("run kubectl %s: %w\n%s", strings.Join(args, " "), err, problems.String())
 	}
-	return out.Bytes(), nil
+	return nil
 }
 
 // podsIn are the pods among the objects that kubectl printed as JSON: one

@@ -53,7 +53,8 @@ func newCommand(connect connector) *cobra.Command {
 			if d.client, err = connect(kubeconfig); err != nil {
 				return err
 			}
-			d.kubectl = kubectl{dir: directory, program: "kubectl", kubeconfig: kubeconfig}.run
+			tool := kubectl{dir: directory, program: "kubectl", kubeconfig: kubeconfig}
+			d.kubectl, d.talk = tool.run, tool.talk
 			d.say = newNarrator(cmd.OutOrStdout(), time.Now)
 			return d.run(cmd.Context())
 		},

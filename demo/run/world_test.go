@@ -6,8 +6,10 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -43,6 +45,13 @@ type world struct {
 	// silent pods say nothing; others do when asked again.
 	silent bool
 	asked  int
+
+	// workFails is why the program work ends at once in one of the pods.
+	workFails error
+	mu        sync.Mutex
+	talks     int // how often a program was talked to
+	// idle programs end without having done anything.
+	idle bool
 }
 
 func newWorld(t *testing.T) *world {
@@ -86,6 +95,35 @@ func (w *world) kubectl(ctx context.Context, args ...string) ([]byte, error) {
 		return w.pods(ctx, "a", "b", "c"), nil
 	}
 	return w.pods(ctx, "d"), nil
+}
+
+// talk runs the program work, which gets what its pod asked for, or all where it is alone.
+func (w *world) talk(_ context.Context, in io.Reader, out io.Writer, args ...string) error {
+	w.mu.Lock()
+	w.talks++
+	w.mu.Unlock()
+	if w.workFails != nil && args[2] == anotherOfThree {
+		return w.workFails
+	}
+	if _, err := io.WriteString(out, whenReady); err != nil {
+		return err
+	}
+	told, err := io.ReadAll(in)
+	if err != nil {
+		return err
+	}
+	require.Equal(w.t, goOn, string(told))
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	launches := map[string]int{oneOfThree: 897, "part-b": 903, anotherOfThree: 1196}[args[2]]
+	if w.talks > 3 {
+		launches = 2983
+	}
+	if w.idle {
+		return nil
+	}
+	_, err = fmt.Fprintf(out, "end launches=%d\n", launches)
+	return err
 }
 
 func (w *world) install(ctx context.Context) {
