@@ -70,11 +70,11 @@ func TestWithoutAnArbiterProgramsStartNotWithoutLimits(t *testing.T) {
 		require.NoError(t, os.WriteFile(aside, []byte(strings.Replace(string(content), `"version": 1`, `"version": 99`, 1)), 0o444))
 		require.NoError(t, os.Rename(aside, file))
 		require.NoError(t, rig.Until("the arbiter to see it", func() (bool, error) {
-			book, err := rig.OpenLedger(t.Context(), p.share)
-			if err != nil {
-				return true, nil
+			book, refusal := rig.OpenLedger(t.Context(), p.share)
+			if refusal == nil {
+				return false, book.Close()
 			}
-			return false, book.Close()
+			return true, nil
 		}))
 		client := start(t, p.box, nil, "tenant")
 		ask(t, client, "init", systemNotReady)

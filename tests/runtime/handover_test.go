@@ -44,7 +44,7 @@ func TestMemoryThatOnlyDescriptorsKeepStaysCharged(t *testing.T) {
 			require.NoError(t, err)
 			require.EqualValues(t, 1, amount(t, line, "count"), "six makers of 300 MiB in a share of 512 MiB")
 			quiet(t, client)
-			require.EqualValues(t, 300*rig.MiB, p.keptBy(t))
+			require.Equal(t, 300*rig.MiB, p.keptBy(t))
 			require.NoError(t, client.Say("close"))
 			quiet(t, client)
 			require.Zero(t, p.keptBy(t))
@@ -78,7 +78,7 @@ func TestAnImportThatDoesNotFitIsUndone(t *testing.T) {
 	require.NoError(t, err)
 	before, err := r.Settled(small)
 	require.NoError(t, err)
-	require.EqualValues(t, 300*rig.MiB, charge(t, large), "its process has ended")
+	require.Equal(t, 300*rig.MiB, charge(t, large), "its process has ended")
 	require.NoError(t, taker.Say("import"))
 	quiet(t, taker)
 	require.NoError(t, r.Audit(c)) // frees what is closed, which simulated cards do when they need room
