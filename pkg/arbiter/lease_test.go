@@ -262,6 +262,10 @@ func TestHostileDemandHarmsNobodyElse(t *testing.T) {
 	peaceful.more(t, 1, "it has turns")
 	var ringing sync.WaitGroup
 	stop := make(chan struct{})
+	t.Cleanup(func() { // before the pages go
+		close(stop)
+		ringing.Wait()
+	})
 	for seed := range uint64(2) {
 		ringing.Go(func() {
 			random := rand.New(rand.NewPCG(seed, 2))
@@ -284,8 +288,6 @@ func TestHostileDemandHarmsNobodyElse(t *testing.T) {
 	peaceful.more(t, 10, "it goes on to have turns")
 	require.NoError(t, a.Alive(t.Context()))
 	require.Positive(t, a.viewOf(t, "peaceful").Held)
-	close(stop)
-	ringing.Wait()
 }
 
 func TestLeasesGoOnWithTheNextArbiter(t *testing.T) {
