@@ -58,6 +58,7 @@ type options struct {
 	short, list       bool
 	realTime          bool
 	none, beside      bool
+	matrix            bool
 	other             contender
 }
 
@@ -83,6 +84,7 @@ func parse(args []string) (options, error) {
 	flags.IntVar(&o.settling, "settling", 1, "seconds that tenants are at work before they are watched")
 	flags.BoolVar(&o.realTime, "realtime", true, "let tenants run before whatever else the machine does, which is not to be measured")
 	flags.BoolVar(&o.short, "short", false, "a selection, in less than a minute, without figures over 10 s")
+	flags.BoolVar(&o.matrix, "matrix", false, "measure every division with all kernels, which takes a quarter of an hour more")
 	flags.BoolVar(&o.list, "list", false, "only say what would be measured")
 	flags.BoolVar(&o.none, "none", false, "without any runtime: the card's own turns")
 	flags.BoolVar(&o.beside, "beside", false, "measure ours too; the other's figures are in the column of references")
@@ -125,7 +127,7 @@ func (o options) chosen() ([]scenario, error) {
 	if err != nil {
 		return nil, err
 	}
-	return slices.DeleteFunc(scenarios(), func(s scenario) bool {
+	return slices.DeleteFunc(scenarios(o.matrix), func(s scenario) bool {
 		return o.short && !s.short || !only.MatchString(s.name)
 	}), nil
 }

@@ -59,9 +59,12 @@ func TestFlagsThatContradictEachOther(t *testing.T) {
 func TestScenariosHaveNamesOfTheirOwn(t *testing.T) {
 	t.Parallel()
 	seen := map[string]bool{}
-	for _, s := range scenarios() {
+	for _, s := range scenarios(true) {
 		require.False(t, seen[s.name], s.name)
 		seen[s.name] = true
+	}
+	for _, s := range scenarios(false) {
+		require.True(t, seen[s.name], s.name)
 	}
 	o, err := parse([]string{"-short", "-only", "^share error, 10/90"})
 	require.NoError(t, err)

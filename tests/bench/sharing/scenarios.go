@@ -5,6 +5,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -78,14 +79,21 @@ func divisions() []division {
 	}
 }
 
-func scenarios() []scenario {
+// scenarios are what is measured. With matrix every division is with all kernels, and
+// otherwise one of them with all, and all of them with one.
+func scenarios(matrix bool) []scenario {
+	short := []string{
+		"share error, 20/30/50, kernels of 1 ms", "share error, 10/90, kernels of 1 ms", "share error, 16 equal, kernels of 1 ms",
+		"share error, 20/30/50, kernels of 0.05 ms", "share error, 20/30/50, kernels of 5 ms",
+	}
 	var all []scenario
 	for _, d := range divisions() {
-		all = append(all, d.scenario(oneMillisecond(), d.name == "20/30/50" || d.name == "10/90" || d.name == "16 equal"))
-	}
-	for _, k := range allKernels() {
-		if k.name != oneMillisecond().name {
-			all = append(all, twentyThirtyFifty().scenario(k, k.name == "kernels of 0.05 ms" || k.name == "kernels of 5 ms"))
+		for _, k := range allKernels() {
+			if matrix || d.name == twentyThirtyFifty().name || k.name == oneMillisecond().name {
+				s := d.scenario(k)
+				s.short = slices.Contains(short, s.name)
+				all = append(all, s)
+			}
 		}
 	}
 	all = append(all, different()...)
@@ -104,10 +112,10 @@ func (d division) tenants(work ...string) []tenant {
 	return out
 }
 
-func (d division) scenario(k kernel, short bool) scenario {
+func (d division) scenario(k kernel) scenario {
 	return scenario{
-		fmt.Sprintf("share error, %s, %s", d.name, k.name), short,
-		func(ctx context.Context, w *world, c contender) ([]bench.Row, error) {
+		name: fmt.Sprintf("share error, %s, %s", d.name, k.name),
+		run: func(ctx context.Context, w *world, c contender) ([]bench.Row, error) {
 			return w.division(ctx, c, d.want, d.tenants(k.work...))
 		},
 	}
