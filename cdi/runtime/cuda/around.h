@@ -39,7 +39,7 @@ struct around {
 	bool exact;         /* the estimate says all */
 	bool lazy;
 	bool idle;          /* nothing to do at the end */
-	struct thread *thread; /* that is at a launch under a lease; NULL: none */
+	const struct meter **inside; /* says that the thread is at a launch under a lease; NULL: it is not */
 	struct tally *tally; /* a batch that ends with it; NULL: none */
 };
 

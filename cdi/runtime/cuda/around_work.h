@@ -48,11 +48,19 @@ CUresult launch_refusal(void);
 /* Not 0: a launch has to look closer. */
 extern uint32_t around_launch_word __attribute__((visibility("hidden")));
 
+static inline void lease_leave(struct around *around)
+{
+	if (around->tally)
+		lease_end(around);
+	else
+		__atomic_store_n(around->inside, NULL, __ATOMIC_RELEASE);
+}
+
 static inline CUresult around_begin_launch(struct around *around, CUfunction function, unsigned int x, unsigned int y, unsigned int z,
 					   CUstream stream, enum around_stream none)
 {
 	around->idle = true;
-	around->thread = NULL;
+	around->inside = NULL;
 	if (__builtin_expect(__atomic_load_n(&around_launch_word, __ATOMIC_RELAXED) == 0 && lease_is_free(), 1))
 		return CUDA_SUCCESS;
 	return around_begin_work(around, &(struct work){ function, lease_shape((uint64_t)x * y * z), 1, lease_stream(stream, none) });
@@ -60,9 +68,11 @@ static inline CUresult around_begin_launch(struct around *around, CUfunction fun
 
 static inline bool around_end_launch(struct around *around, CUresult *result)
 {
-	if (__builtin_expect(around->idle && !around->thread, 1))
-		return false;
-	return around_end_work(around, result);
+	if (__builtin_expect(!around->idle, 0))
+		return around_end_work(around, result);
+	if (__builtin_expect(around->inside != NULL, 0))
+		lease_leave(around);
+	return false;
 }
 
 /* Without a configuration the driver refuses. */
@@ -87,7 +97,7 @@ CUresult around_begin_bulk(struct around *around, enum copy_kind kind, uint64_t 
 static inline CUresult around_begin_copy(struct around *around, uint64_t bytes, enum copy_kind kind, CUstream stream,
 					 enum around_stream none)
 {
-	around->thread = NULL;
+	around->inside = NULL;
 	if (__builtin_expect(bytes < BULK || lease_is_free(), 1))
 		return CUDA_SUCCESS;
 	return around_begin_bulk(around, kind, bytes, lease_stream(stream, none));
@@ -96,8 +106,8 @@ static inline CUresult around_begin_copy(struct around *around, uint64_t bytes, 
 static inline bool around_end_copy(struct around *around, CUresult *result)
 {
 	(void)result;
-	if (__builtin_expect(around->thread != NULL, 0))
-		lease_end(around);
+	if (__builtin_expect(around->inside != NULL, 0))
+		lease_leave(around);
 	return false;
 }
 

@@ -302,15 +302,16 @@ CUresult around_begin_graph_launch(struct around *around, CUgraphExec exec, CUst
 {
 	struct around lease = { .idle = true };
 	CUresult result = launch_refusal();
+	struct work work = { .what = exec, .units = 1, .stream = lease_stream(stream, none) };
 
-	if (result == CUDA_SUCCESS && !lease_is_free())
-		result = lease_begin(&lease, &(struct work){ .what = exec, .units = 1, .stream = lease_stream(stream, none) });
+	if (result == CUDA_SUCCESS && !lease_is_free() && !lease_is_one_more(&lease, &work))
+		result = lease_begin(&lease, &work);
 	*around = lease;
 	if (result == CUDA_SUCCESS)
 		result = around_begin_graph_exec(around, exec);
-	around->thread = lease.thread;
+	around->inside = lease.inside;
 	around->tally = lease.tally;
-	if (result != CUDA_SUCCESS && around->thread)
+	if (result != CUDA_SUCCESS && around->inside)
 		lease_end(around);
 	return result;
 }
@@ -319,7 +320,7 @@ bool around_end_graph_launch(struct around *around, CUresult *result)
 {
 	bool again = around_end_graph_exec(around, result);
 
-	if (!again && around->thread)
+	if (!again && around->inside)
 		lease_end(around);
 	return again;
 }

@@ -174,11 +174,10 @@ static bool still_passes(const struct tally *tally)
 	const struct lease *lease = &tally->meter->lease[0];
 
 	return __atomic_load_n(&lease->pass, __ATOMIC_ACQUIRE) == tally->word && session_lease(lease->share) == tally->word &&
-	       session_trouble() == 0 && __atomic_load_n(&lease_captures, __ATOMIC_RELAXED) == 0;
+	       (session_trouble() | session_flags(lease->share)) == 0 && __atomic_load_n(&lease_captures, __ATOMIC_RELAXED) == 0;
 }
 
-/* True: one more launch of the batch that is open. */
-static bool is_one_more(struct around *around, const struct work *work)
+bool lease_is_one_more(struct around *around, const struct work *work)
 {
 	struct thread *thread = self;
 	struct tally *tally;
@@ -198,7 +197,7 @@ static bool is_one_more(struct around *around, const struct work *work)
 		return false;
 	}
 	count(thread, tally, place, 1);
-	around->thread = thread;
+	around->inside = &thread->inside;
 	around->tally = NULL;
 	return true;
 }
@@ -217,6 +216,7 @@ static struct tally *tally_of(struct thread *thread, const struct owner *owner, 
 		flight_guess(tally);
 	tally->stream = stream;
 	tally->owner = *owner;
+	tally->pool = NULL;
 	tally->frees = 0;
 	return tally;
 }
@@ -307,7 +307,7 @@ static bool enlist(struct thread *thread, struct meter *meter, const struct owne
 	count(thread, tally, place, work->units);
 	tally->last = place;
 	thread->last = tally;
-	around->thread = thread;
+	around->inside = &thread->inside;
 	around->tally = tally->alone || tally->fill >= tally->budget ? tally : NULL;
 	return true;
 }
@@ -345,7 +345,7 @@ CUresult lease_begin(struct around *around, const struct work *work)
 	int saved = errno;
 	CUresult result;
 
-	if (is_one_more(around, work) || session_state() != SESSION_OPEN || capture_is_on(work->stream))
+	if (session_state() != SESSION_OPEN || capture_is_on(work->stream))
 		return CUDA_SUCCESS;
 	/* Without a context the driver says what is wrong. */
 	if (context_current(&card, &owner) != CUDA_SUCCESS || !(meter = meter_of(card)))
@@ -386,6 +386,6 @@ void lease_end(struct around *around)
 
 	if (around->tally)
 		flight_close(around->tally);
-	be_inside(around->thread, NULL);
+	__atomic_store_n(around->inside, NULL, __ATOMIC_RELEASE);
 	errno = saved;
 }

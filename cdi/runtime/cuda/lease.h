@@ -5,7 +5,7 @@
  * handed over soon.
  *
  *   FREE    one load, and nothing else.
- *   OPEN    Work is tallied, by thread and stream, until about a twentieth of a millisecond of it
+ *   OPEN    Work is tallied, by thread and stream, until about a tenth of a millisecond of it
  *           has come together: a batch, behind which an event is recorded. So it is known what has
  *           ended, and what functions take. Who opens a batch, or makes a long launch, waits
  *           until all that is in flight is expected to take no more than
@@ -32,7 +32,7 @@
 
 struct around;
 struct tally;
-struct thread;
+struct meter;
 
 /* What is about to be given to the card. */
 struct work {
@@ -70,9 +70,11 @@ static inline bool lease_is_free(void)
 	return (states & TRANCHE_LEASE_FREE) != 0 && trouble == 0;
 }
 
-/* Before a launch; may wait. Other than CUDA_SUCCESS: it is refused. Where around->thread is set
- * lease_end follows, after the launch or what prevented it. One more of an open batch takes
- * no system call, no lock and no clock. */
+/* Before a launch. True: it is one more of an open batch, and may be made. No system call, no
+ * lock, no clock. */
+bool lease_is_one_more(struct around *around, const struct work *work);
+/* Otherwise; may wait. Other than CUDA_SUCCESS: the launch is refused. Where around->inside is set
+ * lease_end follows, after the launch or what prevented it. */
 CUresult lease_begin(struct around *around, const struct work *work);
 void lease_end(struct around *around);
 

@@ -43,7 +43,7 @@ CUresult around_begin_copy_many(struct around *around, const size_t *sizes, size
 {
 	uint64_t bytes = 0;
 
-	around->thread = NULL;
+	around->inside = NULL;
 	if (lease_is_free() || !sizes)
 		return CUDA_SUCCESS;
 	for (size_t i = 0; i < count; i++)
@@ -56,7 +56,7 @@ CUresult around_begin_copy_boxes(struct around *around, const CUDA_MEMCPY3D_BATC
 {
 	uint64_t bytes = 0;
 
-	around->thread = NULL;
+	around->inside = NULL;
 	if (lease_is_free() || !list)
 		return CUDA_SUCCESS;
 	/* Extents are in elements, of which only arrays know the size. */

@@ -77,7 +77,7 @@ bool around_end_capture_end(struct around *around, CUresult *result)
 
 /* ---- pools ------------------------------------------------------------------------ */
 
-struct pool *pool_of(const struct owner *owner, bool make)
+struct pool *pool_of(const struct owner *owner)
 {
 	struct pool *pool, *empty = NULL;
 
@@ -85,7 +85,7 @@ struct pool *pool_of(const struct owner *owner, bool make)
 	for (pool = pools; pool && (pool->owner.context != owner->context || pool->owner.generation != owner->generation); pool = pool->next)
 		if (!pool->owner.context)
 			empty = pool;
-	if (!pool && make) {
+	if (!pool) {
 		pool = empty ? empty : calloc(1, sizeof(*pool));
 		if (pool && !empty) {
 			pool->next = pools;

@@ -46,6 +46,7 @@ static void exclude(struct meter *meter, CUstream stream, uint64_t now)
 		if (meter->blocked[i].until < oldest->until)
 			oldest = &meter->blocked[i];
 	*oldest = (struct blocked){ .stream = stream, .until = now + EXCLUDED_NS };
+	__atomic_store_n(&meter->blocked_until, oldest->until, __ATOMIC_RELAXED);
 	for (struct batch *batch = meter->first; batch; batch = batch->next)
 		if (batch->stream == stream && !batch->excluded) {
 			batch->excluded = true;
@@ -202,9 +203,9 @@ static bool has_ended(struct meter *meter, struct batch *batch, struct pass *pas
 
 /* When a batch ended that is only now seen to have, under the meter's lock: since it began it took
  * so long, and it was last seen to run. */
-static uint64_t ended_at(const struct meter *meter, const struct batch *batch, uint64_t took)
+static uint64_t ended_at(const struct meter *meter, const struct batch *batch, uint64_t took, uint64_t now)
 {
-	uint64_t now = now_ns(), end = begun_at(meter, batch) + took;
+	uint64_t end = begun_at(meter, batch) + took;
 
 	if (end < batch->seen)
 		end = batch->seen;
@@ -217,7 +218,7 @@ static bool retire(struct meter *meter, struct pass *pass, bool stranger)
 {
 	struct batch **link = &meter->first, *batch;
 	CUstreamCaptureMode mode;
-	uint64_t used = 0, took;
+	uint64_t used = 0, took, now = now_ns();
 
 	*pass = (struct pass){ .count = 0 };
 	if (!lock_try(&meter->retiring))
@@ -237,7 +238,7 @@ static bool retire(struct meter *meter, struct pass *pass, bool stranger)
 		took = settle(batch);
 		used += took;
 		lock_take(&meter->lock);
-		meter->latest = ended_at(meter, batch, took);
+		meter->latest = ended_at(meter, batch, took, now);
 		batch_drop(meter, link);
 		lock_give(&meter->lock);
 	}

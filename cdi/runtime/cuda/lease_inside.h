@@ -12,7 +12,7 @@
 /* Where the arbiter names no window. */
 #define WINDOW_NS 1000000u
 /* A batch is no longer, as estimated, nor has it more launches. */
-#define BATCH_NS 50000u
+#define BATCH_NS 100000u
 #define BATCH_LAUNCHES 64u
 /* So long before the end of what is in flight a long launch may be made. */
 #define LEAD_NS 200000u
@@ -67,6 +67,7 @@ struct tally {
 	CUstream stream;
 	struct owner owner;
 	struct meter *meter;
+	struct pool *pool; /* the owner's, or was; NULL: not looked up */
 	uint32_t word;   /* the lease under which it was opened; 0: nothing is open */
 	uint32_t fill;   /* sum of weights */
 	uint32_t budget; /* at which it is closed */
@@ -158,6 +159,7 @@ struct meter {
 	uint64_t used;
 	uint32_t frees; /* counts the times of a free lease, in which nothing is tallied */
 	struct blocked blocked[4];
+	uint64_t blocked_until; /* the last of them; 0: never was one */
 	struct lock retiring;
 };
 
@@ -184,8 +186,8 @@ void flight_forget(struct meter *meter);
 /* Whether nothing is in flight of what was recorded. */
 bool flight_is_over(struct meter *meter, uint64_t *ends);
 
-/* NULL: there is none. */
-struct pool *pool_of(const struct owner *owner, bool make);
+/* NULL: no memory. */
+struct pool *pool_of(const struct owner *owner);
 /* Around calls that touch events. False: the pool's context is gone. */
 void events_enter(void);
 bool pool_enter(const struct pool *pool, const struct owner *owner);

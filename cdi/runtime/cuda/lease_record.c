@@ -7,10 +7,13 @@
 #include "lease_inside.h"
 #include "zz_generated_hooks.h"
 
-static bool is_blocked(struct meter *meter, CUstream stream, uint64_t now)
+static bool is_blocked(struct meter *meter, CUstream stream)
 {
+	uint64_t until = __atomic_load_n(&meter->blocked_until, __ATOMIC_RELAXED), now;
 	bool blocked = false;
 
+	if (until == 0 || (now = now_ns()) >= until)
+		return false;
 	lock_take(&meter->lock);
 	for (size_t i = 0; i < sizeof(meter->blocked) / sizeof(meter->blocked[0]); i++)
 		blocked |= meter->blocked[i].stream == stream && now < meter->blocked[i].until;
@@ -19,12 +22,15 @@ static bool is_blocked(struct meter *meter, CUstream stream, uint64_t now)
 }
 
 /* An event that is recorded now; NULL where there can be none. */
-static CUevent record(const struct tally *tally)
+static CUevent record(struct tally *tally)
 {
-	struct pool *pool = pool_of(&tally->owner, true);
 	CUstreamCaptureMode mode;
 	CUevent event = NULL;
+	struct pool *pool;
 
+	if (!tally->pool)
+		tally->pool = pool_of(&tally->owner);
+	pool = tally->pool;
 	if (!pool || !pool_enter(pool, &tally->owner))
 		return NULL;
 	mode = capture_relax();
@@ -91,7 +97,7 @@ void flight_open(struct tally *tally)
 	tally->frees = frees;
 	if (backlog)
 		tally->follows = false;
-	else if (tally->alone || !tally->follows || is_blocked(meter, tally->stream, now_ns()))
+	else if (tally->alone || !tally->follows || is_blocked(meter, tally->stream))
 		tally->start = record(tally);
 }
 
@@ -100,9 +106,9 @@ void flight_close(struct tally *tally)
 	struct meter *meter = tally->meter;
 	struct batch *batch = batch_new(meter);
 	CUevent end = batch ? record(tally) : NULL;
-	struct pool *pool = pool_of(&tally->owner, true);
+	struct pool *pool = tally->pool;
 	uint64_t now = now_ns();
-	bool blocked = is_blocked(meter, tally->stream, now);
+	bool blocked = is_blocked(meter, tally->stream);
 
 	if (!end || !pool || !pool_enter(pool, &tally->owner)) {
 		free(batch);
@@ -135,7 +141,7 @@ void flight_close(struct tally *tally)
 void flight_guess(struct tally *tally)
 {
 	struct meter *meter = tally->meter;
-	struct pool *pool = tally->start ? pool_of(&tally->owner, false) : NULL;
+	struct pool *pool = tally->start ? tally->pool : NULL;
 	uint64_t now = now_ns();
 
 	if (pool && pool_enter(pool, &tally->owner)) {

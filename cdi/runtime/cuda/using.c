@@ -263,7 +263,7 @@ static CUresult use_at_launch(struct around *around, const void *function)
 		return CUDA_SUCCESS;
 	looked = enter(around);
 	result = looked ? use_function(around, function) : CUDA_SUCCESS;
-	around->thread = lease.thread;
+	around->inside = lease.inside;
 	around->tally = lease.tally;
 	if (result == CUDA_SUCCESS && around->idle && looked) {
 		recent[place].function = function;
@@ -279,14 +279,16 @@ CUresult around_begin_work(struct around *around, const struct work *work)
 	CUresult result = CUDA_SUCCESS;
 
 	around->idle = true;
-	around->thread = NULL;
-	if (cards_refuse())
-		result = launch_refusal();
-	if (result == CUDA_SUCCESS && !lease_is_free())
-		result = lease_begin(around, work);
+	around->inside = NULL;
+	if (!lease_is_one_more(around, work)) {
+		if (cards_refuse())
+			result = launch_refusal();
+		if (result == CUDA_SUCCESS && !lease_is_free())
+			result = lease_begin(around, work);
+	}
 	if (result == CUDA_SUCCESS)
 		result = use_at_launch(around, work->what);
-	if (result != CUDA_SUCCESS && around->thread)
+	if (result != CUDA_SUCCESS && around->inside)
 		lease_end(around);
 	return result;
 }
@@ -295,7 +297,7 @@ bool around_end_work(struct around *around, CUresult *result)
 {
 	bool again = end_use(around, result);
 
-	if (!again && around->thread)
+	if (!again && around->inside)
 		lease_end(around);
 	return again;
 }
@@ -305,7 +307,7 @@ CUresult around_begin_launch_many(struct around *around, const CUDA_LAUNCH_PARAM
 	CUresult result = CUDA_SUCCESS;
 
 	around->idle = true;
-	around->thread = NULL;
+	around->inside = NULL;
 	/* The driver refuses this; what lies behind the list is nobody's to read. */
 	if (count > card_count())
 		return CUDA_SUCCESS;
