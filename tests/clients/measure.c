@@ -126,6 +126,15 @@ static void pass(void)
 	TRY(cuCtxGetCurrent(&context));
 }
 
+static CUdeviceptr target;
+
+static void copy(void)
+{
+	static char source[4096];
+
+	TRY(cuMemcpyHtoDAsync_v2(target, source, sizeof source, NULL));
+}
+
 /* The queue must not fill up: launches would wait for the kernels. */
 static void drain(void)
 {
@@ -178,6 +187,9 @@ int main(int argc, char **argv)
 	}
 	k = load_kernels();
 	one("launch", launch, BATCH, SAMPLES / 20, drain);
+	TRY(cuMemAlloc_v2(&target, 4096));
+	one("copy", copy, BATCH, SAMPLES / 20, drain);
+	TRY(cuMemFree_v2(target));
 	one("pass", pass, BATCH, SAMPLES / 20, NULL);
 	one("entry", entry, BATCH, SAMPLES / 20, NULL);
 	one("info", info, 1, SAMPLES, NULL);

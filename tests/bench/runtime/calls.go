@@ -41,6 +41,7 @@ func figures() []struct {
 	}
 	return []named{
 		{"launch", figure{"cuLaunchKernel", bench.AtMost(20), bench.Target{}, "HAMi-core 22 to 49, vgpu-manager 32 to 34"}},
+		{"copy", figure{"cuMemcpyHtoDAsync, 4 KiB", bench.AtMost(5), bench.Target{}, ""}},
 		{"pass", figure{"a call that is not gated (cuCtxGetCurrent)", bench.AtMost(5), bench.Target{}, ""}},
 		{"entry", figure{"cuGetProcAddress", bench.Target{}, bench.Target{}, ""}},
 		{"info", figure{"cuMemGetInfo", bench.Target{}, bench.Target{}, ""}},
@@ -80,6 +81,25 @@ func (p place) calls(ctx context.Context) ([]bench.Row, error) {
 			}
 			rows = append(rows, row)
 		}
+	}
+	return rows, nil
+}
+
+// gated compares launches on a card that has another share, so that they are under a lease.
+func (p place) gated(ctx context.Context) ([]bench.Row, error) {
+	ours, bare, err := inTurn(ctx, p.leased)
+	if err != nil {
+		return nil, err
+	}
+	var rows []bench.Row
+	for _, f := range figures() {
+		if f.name != "launch" && f.name != "copy" {
+			continue
+		}
+		rows = append(rows, bench.Row{
+			Metric: f.metric + " under a lease, added, p50", Value: ours[f.name][0] - bare[f.name][0], Unit: "ns", Target: f.p50,
+			Reference: f.reference, Source: requirements,
+		})
 	}
 	return rows, nil
 }

@@ -34,6 +34,8 @@ type place struct {
 	share rig.Share
 	// simulated has the simulated driver, hollow one that does nothing.
 	simulated, hollow pair
+	// leased has the hollow driver too, on a card of two shares.
+	leased pair
 }
 
 // pair are two boxes that differ in the runtime only.
@@ -72,12 +74,39 @@ func (p *place) furnish() error {
 	if err != nil {
 		return err
 	}
-	p.hollow, err = p.pair(card, hollow)
+	if p.hollow, err = p.pair(card, hollow); err != nil {
+		return err
+	}
+	return p.lease(hollow)
+}
+
+// lease makes two shares on a card of their own.
+func (p *place) lease(driver string) error {
+	card, err := p.rig.Card(simcard.Config{Memory: 131072 * rig.MiB, ContextBytes: 16 * rig.MiB})
+	if err != nil {
+		return err
+	}
+	var shares []rig.Share
+	for range 2 {
+		share, err := p.rig.Share(card, 65536)
+		if err != nil {
+			return err
+		}
+		shares = append(shares, share)
+	}
+	if err := p.rig.Served(shares...); err != nil {
+		return err
+	}
+	p.leased, err = p.pairOf(card, shares[0], driver)
 	return err
 }
 
 func (p *place) pair(card *simcard.Card, driver string) (pair, error) {
-	ours, err := p.rig.Box(rig.BoxOptions{Driver: driver}, p.share)
+	return p.pairOf(card, p.share, driver)
+}
+
+func (p *place) pairOf(card *simcard.Card, share rig.Share, driver string) (pair, error) {
+	ours, err := p.rig.Box(rig.BoxOptions{Driver: driver}, share)
 	if err != nil {
 		return pair{}, err
 	}
@@ -93,7 +122,7 @@ func run(out string) (err error) {
 	defer func() { err = errors.Join(err, p.rig.Close()) }()
 	ctx := context.Background()
 	var rows []bench.Row
-	for _, measure := range []func(context.Context) ([]bench.Row, error){p.calls, p.contended, p.starts, p.returns} {
+	for _, measure := range []func(context.Context) ([]bench.Row, error){p.calls, p.gated, p.contended, p.starts, p.returns} {
 		more, err := measure(ctx)
 		if err != nil {
 			return err
