@@ -82,7 +82,7 @@ func TestNothingRunsAfterAClosedLeaseIsAcknowledged(t *testing.T) {
 				began := clock()
 				until(t, "work", func() bool { return len(g.runs(began)) > 3 })
 				drained := g.close(d)
-				time.Sleep(20 * time.Millisecond)
+				until(t, "some time to pass", func() bool { return clock() > drained+20*time.Millisecond })
 				checked := clock()
 				require.False(t, g.busyBetween(drained, checked), "the card works although the lease is closed")
 				g.set(wire.LeaseOpen)
@@ -217,7 +217,7 @@ func TestWhatIsInFlightIsBoundedByItsTime(t *testing.T) {
 			p := worker(t, g, "seconds=60", fmt.Sprint("kernels=", kernel.Nanoseconds()), fmt.Sprint("batch=", min(int(submitted/kernel), 512)), "ahead=4")
 			d := g.demand(0)
 			until(t, "work", func() bool { return len(g.runs(0)) > 40 })
-			var least time.Duration = time.Hour
+			least := time.Hour
 			for range 10 {
 				closed := clock()
 				drained := g.close(d)
