@@ -12,6 +12,7 @@
 /* Executable graphs come and go: from here on work shares estimates. */
 #define MOST 16384u
 #define CAREFUL_FEW 4u
+#define CAREFUL_FIRST 8u
 #define CAREFUL_LONG 32u
 #define NOISE_NS 20000u
 
@@ -88,6 +89,7 @@ static void learn(struct cost *cost, uint64_t sample, bool alone)
 		sample = UINT32_MAX;
 	if (samples == 0) {
 		set(&cost->ns, (uint32_t)sample);
+		be_careful(cost, CAREFUL_FIRST);
 	} else if (!alone && sample > 2 * before + NOISE_NS) {
 		uint32_t doubts = get(&cost->doubts) + 1;
 
