@@ -257,10 +257,9 @@ func (c *compute) change(t *tenant, to lease.Grant, now lease.Time) {
 	wakeAll(&t.grant.Lease, 0)
 }
 
-// stuckAt is when to see whether the work in flight of the share can end. The
-// scheduler does not care any more once others had to be let in.
+// stuckAt is when to see whether the work in flight of the share can end.
 func (t *tenant) stuckAt() lease.Time {
-	if !t.draining || t.late > t.since+drainLimit {
+	if !t.draining {
 		return forever
 	}
 	return t.late
@@ -284,7 +283,9 @@ func (c *compute) unstick(now lease.Time) {
 		case t.waits || c.gangWaits(t.Gang, now):
 			c.scheduler.Stuck(now, t.Key)
 		}
-		t.late = now + stuckAfter
+		if t.late = now + stuckAfter; t.late > t.since+drainLimit {
+			t.late = now + drainLimit // others had to be let in, and it has a chance now and then
+		}
 	}
 }
 

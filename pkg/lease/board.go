@@ -179,7 +179,7 @@ func (b *board) wanted(lower bool) bool {
 
 // turnOf a tenant lasts so long.
 func (b *board) turnOf(t *tenant) time.Duration {
-	if t.gang != nil && t.gang.unwind {
+	if t.jam().unwind {
 		return b.config.ShortestQuantum
 	}
 	return t.length

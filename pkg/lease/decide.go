@@ -216,23 +216,16 @@ func (b *board) clear(t *tenant, now Time) bool {
 	return true
 }
 
-// patience with a tenant that drains ends then. That a stuck gang was opened once more does
-// not prolong it.
-func (t *tenant) patience(c *Config) Time {
-	shut := t.shut
-	if t.gang != nil {
-		shut = min(shut, t.gang.shut)
-	}
-	return shut + c.Drain
-}
-
 // open the card to the tenant.
 func (s *Scheduler) open(t *tenant, now Time) {
 	b := t.board
 	if t.draining {
 		t.stopped = Preempted{}
+		stuck := t.own.stuck
 		s.settle(t, now)
+		t.own.stuck = stuck
 	}
+	t.own.opened()
 	b.holder, t.open, t.woke = t, true, false
 	t.since, t.turn = now, now
 	b.taken(t, now)
@@ -273,6 +266,7 @@ func (s *Scheduler) shutOne(t, by *tenant, now Time) {
 		return
 	}
 	t.draining, t.shut, t.asked = true, now, now
+	t.own.shutAt(now)
 	if by != nil {
 		t.usage.Preemptions++
 		t.stopped, t.stoppedAt = Preempted{Key: t.Key, For: by.Key}, now
@@ -337,6 +331,7 @@ func (s *Scheduler) tell(b *board, now Time) {
 		if t.told.Tell && grant.State == Closed && t.wants && !t.draining {
 			// It has launched something, or may have.
 			t.draining, t.shut = true, now
+			t.own.shutAt(now)
 		}
 		t.told = grant
 		if grant.State == Closed {

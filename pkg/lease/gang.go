@@ -5,8 +5,6 @@ package lease
 import (
 	"math"
 	"slices"
-
-	"github.com/tranche-dra/tranche/pkg/share"
 )
 
 // gang is the shares of one claim, on several cards. Those of them who want their
@@ -17,14 +15,8 @@ type gang struct {
 	members []*tenant // by key
 	// pressing: a card is kept for the gang, others are still to be had.
 	pressing bool
-	// stuck: closed with work in flight that waits for a member who was
-	// closed as well.
-	stuck bool
-	// shut is when the gang was closed after it had been opened in its turn, unwound when it
-	// was last to be opened because it was stuck.
-	shut, unwound Time
-	unwind        bool // it is open only because it was stuck
-	passed        int  // the choice in which it was found not to be feasible
+	jam
+	passed int // the choice in which it was found not to be feasible
 }
 
 type gangName struct {
@@ -101,32 +93,6 @@ func (g *gang) settled() {
 	g.stuck = false
 }
 
-func (g *gang) shutAt(now Time) {
-	if !g.unwind {
-		g.shut = now
-	}
-	g.unwind, g.stuck = false, false
-}
-
-// Stuck tells that a tenant that was closed does not drain, and has threads that
-// wait; it may be said as often as that is seen. Where the tenant is one of a gang that others
-// have drained of, the gang is opened once more for a shortest turn: until Drain after the end of its turn each time, since
-// the others would wait so long for anybody's work, and later once in such a time.
-func (s *Scheduler) Stuck(now Time, key share.Key) {
-	t := s.find(now, key)
-	if t == nil || t.gang == nil || len(t.gang.members) < 2 || !t.draining || t.withheld {
-		return
-	}
-	g := t.gang
-	if !g.halved() || s.now >= g.shut+s.config.Drain && s.now < g.unwound+s.config.Drain {
-		return
-	}
-	g.unwound = s.now
-	g.stuck = true
-	s.touch(t)
-	g.pressing = true
-}
-
 // halved tells whether a member has drained and waits, while others have not: who
 // lags behind in a collective has nothing in flight. Where all have, their kernels are
 // just long.
@@ -201,6 +167,6 @@ func (s *Scheduler) assemble(t *tenant, now Time) bool {
 		}
 	}
 	g.pressing = false
-	g.unwind, g.stuck = g.stuck, false
+	g.opened()
 	return true
 }

@@ -167,6 +167,7 @@ func (s *Scheduler) settle(t *tenant, now Time) {
 		return
 	}
 	t.draining = false
+	t.own.stuck = false
 	if t.gang != nil {
 		t.gang.settled()
 	}

@@ -15,6 +15,7 @@ type tenant struct {
 	Tenant
 	board *board
 	gang  *gang
+	own   jam // where it is in no gang
 
 	// What the policy comes to: parts of the card. floor is guaranteed, weight is for
 	// what is left over, ceiling is never passed.
@@ -130,7 +131,7 @@ func (t *tenant) ready() bool {
 	if t.gang != nil {
 		return t.gang.ready()
 	}
-	return t.roomy()
+	return t.roomy() || t.own.stuck
 }
 
 // urgent tells whether the tenant may end a turn of somebody who is owed less.
@@ -138,14 +139,11 @@ func (t *tenant) urgent() bool {
 	if t.gang != nil {
 		return t.gang.pressing
 	}
-	return t.woke
+	return t.woke || t.own.stuck
 }
 
 // same lags but for rounding, ns.
 const same = 10
-
-// stuck tells whether the tenant is to be opened because its gang is stuck.
-func (t *tenant) stuck() bool { return t.gang != nil && t.gang.stuck && !t.open }
 
 // before tells whether the tenant is to have the card rather than another of its
 // level.
