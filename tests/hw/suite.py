@@ -291,7 +291,7 @@ class Suite:
         failed = sum(row[1] == "FAILED" for row in self.rows)
         if failed:
             with open(os.path.join(self.dir, "arbiter.log"), encoding="utf-8", errors="replace") as log:
-                print("\nThe arbiter's last words:", *log.readlines()[-20:], sep="\n    ", end="")
+                print("\nThe arbiter's last words:\n" + "".join(log.readlines()[-20:]), end="")
         print(f"\n{sum(row[1] == 'ok' for row in self.rows)} ok, {failed} failed, {sum(row[1] == 'skipped' for row in self.rows)} skipped")
         return 1 if failed else 0
 
