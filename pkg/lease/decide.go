@@ -221,9 +221,10 @@ func (s *Scheduler) open(t *tenant, now Time) {
 	b := t.board
 	if t.draining {
 		t.stopped = Preempted{}
-		stuck := t.own.stuck
+		j := t.jam()
+		stuck := j.stuck
 		s.settle(t, now)
-		t.own.stuck = stuck
+		j.stuck = stuck // which it is not until it has drained
 	}
 	t.own.opened()
 	b.holder, t.open, t.woke = t, true, false

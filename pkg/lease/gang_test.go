@@ -73,3 +73,23 @@ func TestHalfLaunchedCollectiveEnds(t *testing.T) {
 	require.Less(t, slices.Max(ranks[0].took), 100*ms)
 	require.Greater(t, ranks[0].done, 4000)
 }
+
+func TestJobOfLongKernelsKeepsNobodyFromItsCards(t *testing.T) {
+	t.Parallel()
+	// The first job has a kernel in flight on z whenever it has drained on y, which looks as
+	// if half of a collective were missing.
+	workers := []*worker{
+		busy(tenant("o", "y", share.GuaranteedBurst, 0), ms).class(share.Offline),
+		busy(tenant("t", "y", share.Fixed, 20), 4*ms),
+	}
+	workers = append(workers, job("j", share.BestEffort, 0, ms, "y", "z")...)
+	workers = append(workers, job("k", share.Fixed, 5, 4*ms, "y", "z")...)
+	for _, w := range workers[2:] {
+		w.class(share.Online)
+	}
+	m := simulate(t, workers...)
+	m.run(10 * time.Second)
+	for i, part := range []float64{0, 20, 75, 75, 5, 5} {
+		require.InDelta(t, part, m.shares(9 * time.Second)[i], 4, "%v", i)
+	}
+}
