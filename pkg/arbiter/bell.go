@@ -53,7 +53,7 @@ func (b *bell) hear(now time.Duration, processes int) {
 func (b *bell) mutedUntil() time.Duration { return onGrid(b.spent - lookBurst*lookEvery) }
 
 // onGrid is the time at which those are looked at who have to wait: all at once.
-func onGrid(at time.Duration) time.Duration { return (at + lookEvery - 1) / lookEvery * lookEvery }
+func onGrid(at time.Duration) time.Duration { return (at + lookEvery - 1).Truncate(lookEvery) }
 
 // alarm is what the scheduling thread sleeps on: the bells of all shares, and a word
 // that the rest of the arbiter rings.

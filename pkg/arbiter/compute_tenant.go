@@ -90,7 +90,7 @@ func (c *compute) put(d cdi.ShareDocument, grant *wire.Grant, now lease.Time) {
 			c.lanes[d.Card.UUID] = l
 		}
 		t = &tenant{id: d.Share().ID, claim: d.Claim.UID, grant: grant, lane: l}
-		grant.Window.Store(uint64(windowOf(d.Class)))
+		grant.Window.Store(uint64(windowOf(d.Class))) //nolint:gosec // not negative
 		c.tenants[d.Key] = t
 		l.tenants = append(l.tenants, t)
 	}
