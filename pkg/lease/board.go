@@ -64,6 +64,9 @@ func (b *board) account(now Time) {
 		t.account(d, service[level(t.lower)], !t.lower || b.served, users == 0, b.config.Credit)
 	}
 	for _, lower := range []bool{false, true} {
+		if !lower || b.served {
+			b.forgive(lower, d)
+		}
 		b.even(lower)
 	}
 }
@@ -75,37 +78,39 @@ func level(lower bool) int {
 	return 0
 }
 
+// forgive debts of those who sleep. Those whom it is owed to
+// are owed that no more: as much as they are entitled to more than what they are guaranteed,
+// which is what the debtors leave them.
+func (b *board) forgive(lower bool, d time.Duration) {
+	var debts, claims float64
+	for _, t := range b.tenants {
+		if t.lower == lower {
+			debts += t.forgivable(d)
+			claims += t.renounces(d)
+		}
+	}
+	if debts == 0 || claims == 0 {
+		return
+	}
+	most := min(debts, claims)
+	for _, t := range b.tenants {
+		if t.lower == lower {
+			t.balance += t.forgivable(d)*most/debts - t.renounces(d)*most/claims
+		}
+	}
+}
+
 // even out the balances of a level: brought within their bounds, they add up to nothing. What
-// is forgiven one tenant the others are owed no more: those pay first who have more than what
-// they are guaranteed. What one cannot take others owe no more.
+// one cannot take others owe no more, or are owed no more.
 func (b *board) even(lower bool) {
-	var sum, extra float64
+	var sum float64
 	for _, t := range b.tenants {
 		if t.lower == lower {
 			t.balance = t.bounded(b.config)
 			sum += t.balance
-			extra += t.extra()
-		}
-	}
-	if sum > 0 && extra > 0 {
-		part := min(1, sum/extra)
-		for _, t := range b.tenants {
-			if t.lower == lower {
-				paid := part * t.extra()
-				t.balance -= paid
-				sum -= paid
-			}
 		}
 	}
 	b.shrink(lower, sum)
-}
-
-// extra is what of the tenant's claim comes from more than what it is guaranteed.
-func (t *tenant) extra() float64 {
-	if !t.counts() || t.balance <= 0 || t.rate <= 0 {
-		return 0
-	}
-	return t.balance * max(0, t.rate-t.floor) / t.rate
 }
 
 // shrink claims, or debts, by the sum of all balances.

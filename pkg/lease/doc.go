@@ -84,9 +84,10 @@
 // hour does not make its share wait for days.
 //
 // A tenant that goes to sleep keeps what it is owed, Config.Credit at most, and what it
-// owes; debts are paid off at its part while it sleeps, and at half of it while it wants
-// the card and nobody uses it. A debt that is paid in that way is owed to nobody any more: the
-// others' claims shrink, first those beyond what they are guaranteed. Balances do not
+// owes. A debt is paid off at the tenant's part while it sleeps, by what it leaves those of its
+// creditors whose rate is more than what they are guaranteed: their claims shrink by that. A fixed
+// share has no more when others sleep, and its claim on them stays. Debts are also paid off, at half
+// of the part, while the tenant wants the card and nobody uses it. Balances do not
 // change when somebody wakes or sleeps: who flaps neither loses a debt nor gains a
 // credit, and moves nothing between others. (Shifting everybody so that those who want the card
 // add up to nothing robs a guaranteed tenant beside one that flaps, because rates differ before

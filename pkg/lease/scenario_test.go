@@ -138,6 +138,18 @@ func TestBestEffortHasALittleWhereNothingIsLeft(t *testing.T) {
 	}
 }
 
+func TestGuaranteeHoldsBesideSleeperWithLongKernels(t *testing.T) {
+	t.Parallel()
+	// What the sleeper took too much of, and leaves to others while it sleeps, does not come to
+	// the fixed share.
+	m := simulate(t,
+		busy(tenant("a", "x", share.Fixed, 20), 300*us),
+		busy(tenant("b", "x", share.BestEffort, 0), 50*us),
+		busy(tenant("c", "x", share.BestEffort, 0), 5*ms).thinks(6*ms))
+	m.run(11 * time.Second)
+	require.InDelta(t, 20, m.shares(10 * time.Second)[0], 1)
+}
+
 func TestCardIsNotIdleWhileItIsWanted(t *testing.T) {
 	t.Parallel()
 	random := rand.New(rand.NewPCG(1, 2))
@@ -156,7 +168,7 @@ func TestCardIsNotIdleWhileItIsWanted(t *testing.T) {
 		m.run(3 * time.Second)
 		c := m.s.State(m.now)[0]
 		handOvers := float64(c.Switches) * float64(bellDelay+wakeDelay+idleBefore) / float64(m.now) * 100
-		require.Less(t, m.idle(m.now), handOvers+0.1)
+		require.Less(t, m.idle(m.now), handOvers+0.3) // who is opened again is no switch
 		require.Less(t, m.timers, 3*int(c.Switches)+1000, "no more is decided than changes")
 	}
 }

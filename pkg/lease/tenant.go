@@ -196,15 +196,28 @@ func (t *tenant) account(d, service time.Duration, served, idle bool, credit tim
 			t.entitled += t.rate * float64(d)
 		}
 	}
-	if served && !held && t.balance < 0 && (idle || !t.counts()) {
-		// It keeps nobody from the card at present. Where those whom it owes want the card
-		// but wait for another one, they keep half of their claim.
-		paid := t.part * float64(d)
-		if t.counts() {
-			paid /= 2
-		}
-		t.balance = min(t.balance+paid, 0)
+	if served && idle && t.counts() && t.balance < 0 {
+		// Those whom it owes want the card as well, but wait for another one: they keep half of
+		// their claim.
+		t.balance = min(t.balance+t.part*float64(d)/2, 0)
 	}
+}
+
+// forgivable debt of the tenant after a time d.
+func (t *tenant) forgivable(d time.Duration) float64 {
+	if t.counts() || t.holds() || t.balance >= 0 {
+		return 0
+	}
+	return min(t.part*float64(d), -t.balance)
+}
+
+// renounces is what the tenant's claim is less after a time d in which others forgo the card:
+// what it is entitled to in it more than what it is guaranteed.
+func (t *tenant) renounces(d time.Duration) float64 {
+	if !t.counts() || t.balance <= 0 {
+		return 0
+	}
+	return min((t.rate-t.floor)*float64(d), t.balance)
 }
 
 // mostDebt that a tenant with that part can have: a second, but not less than it pays off in
