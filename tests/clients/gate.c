@@ -126,7 +126,7 @@ static void values(void)
 	TRY(cuStreamCreate(&first, CU_STREAM_NON_BLOCKING));
 	TRY(cuStreamCreate(&second, CU_STREAM_NON_BLOCKING));
 	TRY(cuMemAlloc_v2(&word, 4));
-	for (unsigned round = 1; round <= 4; round++) {
+	for (unsigned round = 1; round <= 10; round++) {
 		TRY(cuStreamWaitValue32_v2(first, word, round, CU_STREAM_WAIT_VALUE_EQ));
 		for (int i = 0; i < 100; i++)
 			TRY(launch_spin(&k, BRIEF, first));

@@ -9,7 +9,7 @@
  *           has come together: a batch, behind which an event is recorded. So it is known what has
  *           ended, and what functions take. Who opens a batch, or makes a long launch, waits
  *           until all that is in flight is expected to take no more than
- *           tranche_grant.window; a long launch goes a little before the one before it
+ *           tranche_grant.window; a long launch goes half a window before the one before it
  *           ends. Never for ever: what the card waits for may be yet to be launched.
  *   CLOSED  A launch waits for the word's futex.
  *

@@ -18,6 +18,8 @@
 #define EXCLUDED_NS 100000000u
 #define SHORTEST_NAP_NS 20000u
 #define LONGEST_NAP_NS 1000000u
+/* Where it is not known well when what is in flight ends. */
+#define WATCHFUL_NAP_NS 50000u
 /* Batches of functions that were timed often are timed now and then. */
 #define WELL_KNOWN 16u
 #define TIMED_EVERY 4u
@@ -40,13 +42,18 @@ static void batch_drop(struct meter *meter, struct batch **link)
 
 static void exclude(struct meter *meter, CUstream stream, uint64_t now)
 {
-	struct blocked *oldest = &meter->blocked[0];
+	struct blocked *place = &meter->blocked[0];
 
-	for (size_t i = 0; i < sizeof(meter->blocked) / sizeof(meter->blocked[0]); i++)
-		if (meter->blocked[i].until < oldest->until)
-			oldest = &meter->blocked[i];
-	*oldest = (struct blocked){ .stream = stream, .until = now + EXCLUDED_NS };
-	__atomic_store_n(&meter->blocked_until, oldest->until, __ATOMIC_RELAXED);
+	for (size_t i = 0; i < sizeof(meter->blocked) / sizeof(meter->blocked[0]); i++) {
+		if (meter->blocked[i].stream == stream) {
+			place = &meter->blocked[i];
+			break;
+		}
+		if (meter->blocked[i].until < place->until)
+			place = &meter->blocked[i];
+	}
+	*place = (struct blocked){ .stream = stream, .until = now + EXCLUDED_NS };
+	__atomic_store_n(&meter->blocked_until, place->until, __ATOMIC_RELAXED);
 	for (struct batch *batch = meter->first; batch; batch = batch->next)
 		if (batch->stream == stream && !batch->excluded) {
 			batch->excluded = true;
@@ -161,12 +168,13 @@ static uint64_t overdue(const struct meter *meter, const struct batch *batch, ui
 	return now > due ? now - due : 0;
 }
 
-/* The batch has not ended. Whether that is because its stream waits for something else. A single
- * launch has begun when its start has ended; of several one may have to wait. */
+/* The batch has not ended. Whether that is because its stream waits for something else: then no
+ * batch of that stream counts, also none that came since. A single launch has begun when its start
+ * has ended; of several one may have to wait. */
 static bool is_held_up(struct meter *meter, struct batch *batch, bool first, bool stranger)
 {
 	uint64_t now = now_ns(), late;
-	bool begun, sure;
+	bool begun, sure, held_up;
 
 	lock_take(&meter->lock);
 	if (first && !batch->excluded)
@@ -177,12 +185,16 @@ static bool is_held_up(struct meter *meter, struct batch *batch, bool first, boo
 		return false;
 	begun = !batch->start || ask(batch, batch->start, stranger) != CUDA_ERROR_NOT_READY;
 	sure = batch->start && (batch->alone || !begun);
-	if (!batch->excluded && (sure ? !begun : late >= UNSURE_NS)) {
+	if (batch->excluded)
+		held_up = !begun || (!sure && now >= batch->recorded + batch->ns + PATIENCE_NS);
+	else
+		held_up = sure ? !begun : late >= UNSURE_NS;
+	if (held_up) {
 		lock_take(&meter->lock);
 		exclude(meter, batch->stream, now);
 		lock_give(&meter->lock);
 	}
-	return !begun || (!sure && batch->excluded && now >= batch->recorded + batch->ns + PATIENCE_NS);
+	return !begun || (held_up && !sure && now >= batch->recorded + batch->ns + PATIENCE_NS);
 }
 
 /* Whether the batch has ended; if not, its stream is noted. */
@@ -269,8 +281,17 @@ void flight_forget(struct meter *meter)
 struct outlook {
 	uint64_t left;    /* ns, as estimated */
 	bool guessed;     /* something that was never recorded may be in flight */
+	bool poor;        /* what the first takes is not known well */
 	uint64_t overdue; /* by how much the first has passed its estimate */
 };
+
+static bool is_known_poorly(const struct batch *batch)
+{
+	for (uint32_t i = 0; i < batch->count; i++)
+		if (cost_is_unknown(batch->use[i].cost))
+			return true;
+	return false;
+}
 
 static void look(struct meter *meter, uint64_t now, struct outlook *outlook)
 {
@@ -286,6 +307,7 @@ static void look(struct meter *meter, uint64_t now, struct outlook *outlook)
 
 		outlook->left = meter->outstanding - (ran < batch->ns ? ran : batch->ns);
 		outlook->overdue = overdue(meter, batch, now);
+		outlook->poor = is_known_poorly(batch);
 	}
 	outlook->guessed = meter->until > now;
 	if (outlook->guessed)
@@ -293,31 +315,57 @@ static void look(struct meter *meter, uint64_t now, struct outlook *outlook)
 	lock_give(&meter->lock);
 }
 
-bool flight_admit(struct meter *meter, uint64_t ns)
+/* What runs may wait for what is yet to be launched: one launch goes, at times, whosever. */
+static bool is_patience_over(struct meter *meter, const struct outlook *outlook, uint64_t now)
 {
-	uint64_t window = meter_window(meter), since, target, nap, now;
+	uint64_t before = __atomic_load_n(&meter->lenient, __ATOMIC_RELAXED);
+
+	return outlook->overdue > PATIENCE_NS && now - before > PATIENCE_NS &&
+	       __atomic_compare_exchange_n(&meter->lenient, &before, now, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED);
+}
+
+/* How long to wait before another look. */
+static uint64_t nap_for(const struct outlook *outlook, uint64_t target)
+{
+	uint64_t longest = outlook->poor || outlook->overdue ? WATCHFUL_NAP_NS : LONGEST_NAP_NS;
+	uint64_t nap = outlook->overdue ? SHORTEST_NAP_NS + outlook->overdue / 8 : outlook->left - target;
+
+	if (nap < SHORTEST_NAP_NS)
+		return SHORTEST_NAP_NS;
+	return nap < longest ? nap : longest;
+}
+
+static bool admit(struct meter *meter, uint64_t target)
+{
 	struct outlook outlook;
 	struct pass pass;
+	uint64_t now, left;
 	uint32_t word;
 
-	target = ns + LEAD_NS < window ? window - ns : LEAD_NS;
-	if (__atomic_load_n(&meter->outstanding, __ATOMIC_RELAXED) <= target)
-		return true;
-	since = now_ns();
 	for (;;) {
 		retire(meter, &pass, false);
 		now = now_ns();
 		look(meter, now, &outlook);
-		/* What runs may wait for what is yet to be launched: one launch goes, at times. */
-		if (outlook.left <= target || (outlook.overdue > PATIENCE_NS && now - since > PATIENCE_NS))
+		if (outlook.left <= target || is_patience_over(meter, &outlook, now))
 			return true;
-		if (meter_view(meter, &word, &nap) == VIEW_CLOSED)
+		if (meter_view(meter, &word, &left) == VIEW_CLOSED)
 			return false;
-		nap = outlook.overdue ? SHORTEST_NAP_NS + outlook.overdue / 8 : outlook.left - target;
-		if (nap < SHORTEST_NAP_NS)
-			nap = SHORTEST_NAP_NS;
-		nap_precisely_ns(nap < LONGEST_NAP_NS ? nap : LONGEST_NAP_NS);
+		nap_precisely_ns(nap_for(&outlook, target));
 	}
+}
+
+bool flight_admit(struct meter *meter, uint64_t ns)
+{
+	uint64_t window = meter_window(meter), lead = window / 2;
+	uint64_t target = ns + lead < window ? window - ns : lead;
+	bool admitted;
+
+	if (__atomic_load_n(&meter->outstanding, __ATOMIC_RELAXED) <= target)
+		return true;
+	__atomic_add_fetch(&meter->admitting, 1, __ATOMIC_RELAXED);
+	admitted = admit(meter, target);
+	__atomic_sub_fetch(&meter->admitting, 1, __ATOMIC_RELAXED);
+	return admitted;
 }
 
 bool flight_is_over(struct meter *meter, uint64_t *ends)

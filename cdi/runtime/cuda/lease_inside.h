@@ -14,8 +14,6 @@
 /* A batch is no longer, as estimated, nor has it more launches. */
 #define BATCH_NS 100000u
 #define BATCH_LAUNCHES 64u
-/* So long before the end of what is in flight a long launch may be made. */
-#define LEAD_NS 200000u
 #define USES 8
 #define STREAMS 4
 
@@ -157,6 +155,8 @@ struct meter {
 	uint64_t latest;      /* when a batch was last seen to have ended */
 	uint64_t until;       /* when what was launched and never recorded is expected to have ended */
 	uint64_t used;
+	uint64_t lenient;   /* when a launch last went although there was no room */
+	uint32_t admitting; /* threads that wait for room */
 	uint32_t frees; /* counts the times of a free lease, in which nothing is tallied */
 	struct blocked blocked[4];
 	uint64_t blocked_until; /* the last of them; 0: never was one */
@@ -173,7 +173,8 @@ static inline void meter_add(struct meter *meter, int64_t ns)
 
 uint64_t meter_window(const struct meter *meter);
 
-/* Until what is in flight is little enough for ns more. False: the lease is no longer open. */
+/* Until what is in flight is little enough for ns more, of a long launch until what is left takes
+ * half a window. False: the lease is no longer open. */
 bool flight_admit(struct meter *meter, uint64_t ns);
 /* Before the first launch of a batch: records its start, where that is needed. */
 void flight_open(struct tally *tally);

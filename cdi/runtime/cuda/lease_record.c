@@ -7,16 +7,20 @@
 #include "lease_inside.h"
 #include "zz_generated_hooks.h"
 
-static bool is_blocked(struct meter *meter, CUstream stream)
+/* So long a stream is suspected that has waited for something else. */
+#define SUSPECTED_NS 10000000000ull
+
+/* Whether the stream waited for something else not longer ago than that. */
+static bool was_blocked(struct meter *meter, CUstream stream, uint64_t ago)
 {
 	uint64_t until = __atomic_load_n(&meter->blocked_until, __ATOMIC_RELAXED), now;
 	bool blocked = false;
 
-	if (until == 0 || (now = now_ns()) >= until)
+	if (until == 0 || (now = now_ns()) >= until + ago)
 		return false;
 	lock_take(&meter->lock);
 	for (size_t i = 0; i < sizeof(meter->blocked) / sizeof(meter->blocked[0]); i++)
-		blocked |= meter->blocked[i].stream == stream && now < meter->blocked[i].until;
+		blocked |= meter->blocked[i].stream == stream && now < meter->blocked[i].until + ago;
 	lock_give(&meter->lock);
 	return blocked;
 }
@@ -97,7 +101,7 @@ void flight_open(struct tally *tally)
 	tally->frees = frees;
 	if (backlog)
 		tally->follows = false;
-	else if (tally->alone || !tally->follows || is_blocked(meter, tally->stream))
+	else if (tally->alone || !tally->follows || was_blocked(meter, tally->stream, SUSPECTED_NS))
 		tally->start = record(tally);
 }
 
@@ -108,7 +112,7 @@ void flight_close(struct tally *tally)
 	CUevent end = batch ? record(tally) : NULL;
 	struct pool *pool = tally->pool;
 	uint64_t now = now_ns();
-	bool blocked = is_blocked(meter, tally->stream);
+	bool blocked = was_blocked(meter, tally->stream, 0);
 
 	if (!end || !pool || !pool_enter(pool, &tally->owner)) {
 		free(batch);

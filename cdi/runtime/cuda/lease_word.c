@@ -97,7 +97,7 @@ bool lease_take_back(struct lease *lease, const struct census *census)
 	bool taken;
 
 	lock_take(&lease->lock);
-	taken = lease->wants && lease->waiting == 0;
+	taken = lease->wants && lease->waiting == 0 && __atomic_load_n(&lease->meter->admitting, __ATOMIC_RELAXED) == 0;
 	if (taken) {
 		set(&lease->wants, 0);
 		let_pass(lease, 0);
