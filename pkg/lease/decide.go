@@ -27,6 +27,11 @@ func (s *Scheduler) Decide(now Time) Decision {
 	s.closing, s.changes = s.closing[:0], s.changes[:0]
 	for _, b := range s.boards {
 		b.seen = false
+		for _, t := range b.tenants {
+			if t.lingers != 0 && t.lingers <= now {
+				s.want(t, false)
+			}
+		}
 	}
 	for range passes {
 		if !s.pass(now) {
@@ -263,7 +268,7 @@ func (s *Scheduler) shutOne(t, by *tenant, now Time) {
 	if t.board.holder == t {
 		t.board.holder = nil
 	}
-	if !t.wants {
+	if !t.wants || t.lingers != 0 {
 		return
 	}
 	t.draining, t.shut, t.asked = true, now, now
@@ -287,6 +292,9 @@ func (b *board) next(now Time) Time {
 	b.served = b.lent(now)
 	waits, drains := false, b.drains()
 	for _, t := range b.tenants {
+		if t.lingers != 0 {
+			next = min(next, t.lingers)
+		}
 		if t.free || t.withheld {
 			continue
 		}

@@ -117,7 +117,9 @@
 // Shares of one claim on several cards are opened together, those of them that want
 // their cards, and closed together when the turn of any of them is over. Where one of
 // them does not want its card others use it: a claim on two cards whose process uses
-// one costs the other one nothing.
+// one costs the other one nothing. But who took part a moment ago goes on taking part while
+// another one wants its card: one thread that feeds several cards is at one of them at a
+// time, and would have them one by one, each in a turn of its own.
 //
 // A gang's lag is the least of its members', so that it has no more than its part on any card,
 // and is the same on all cards: of two gangs that meet on several cards one is first on

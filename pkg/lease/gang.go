@@ -5,6 +5,7 @@ package lease
 import (
 	"math"
 	"slices"
+	"time"
 )
 
 // gang is the shares of one claim, on several cards. Those of them who want their
@@ -52,6 +53,19 @@ func (s *Scheduler) join(t *tenant, name gangName) {
 	at, _ := slices.BinarySearchFunc(g.members, t, byKey)
 	g.members = slices.Insert(g.members, at, t)
 	t.gang = g
+}
+
+// lingering is how long a member whose others want their cards is taken for one who wants
+// its own after it said that it does not: more than a round of turns. One thread that
+// feeds several cards waits at one of them, and comes to the next one when it has that.
+// If those it has not come to were given to others meanwhile, it would have one
+// card at a time from then on, each in a turn of its own.
+const lingering = 50 * time.Millisecond
+
+// inStep tells whether another member wants its card, so that t, which does not at
+// present, is to go on taking part.
+func (g *gang) inStep(t *tenant) bool {
+	return slices.ContainsFunc(g.members, func(m *tenant) bool { return m != t && m.wants && m.lingers == 0 })
 }
 
 // takesPart tells whether the member is one that the gang needs at present.

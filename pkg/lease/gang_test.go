@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tranche-dra/tranche/pkg/card"
+	"github.com/tranche-dra/tranche/pkg/lease"
 	"github.com/tranche-dra/tranche/pkg/share"
 )
 
@@ -43,6 +44,60 @@ func TestJobOnTwoCardsGetsItsPartOfBoth(t *testing.T) {
 		for i, part := range []float64{40, 40, 60, 30, 30} {
 			require.InDelta(t, part, m.shares(10 * time.Second)[i], 2, "%v %v", kernel, i)
 		}
+	}
+}
+
+// feeder is a thread that launches a kernel on each of the cards in turn, none of which waits
+// for another one.
+func feeder(name string, cores card.Percent, kernel time.Duration, cards ...string) []*worker {
+	thread := job(name, share.GuaranteedBurst, cores, kernel, cards...)
+	for _, w := range thread {
+		w.peers, w.thread = nil, thread
+	}
+	return thread
+}
+
+func TestThreadThatFeedsTwoCardsHasThemTogether(t *testing.T) {
+	t.Parallel()
+	for _, kernel := range []time.Duration{300 * us, ms, 3 * ms} {
+		thread := feeder("f", 50, kernel, "x", "y")
+		m := simulate(t, append(thread,
+			busy(tenant("a", "x", share.GuaranteedBurst, 50), kernel), busy(tenant("b", "y", share.GuaranteedBurst, 50), kernel))...)
+		m.run(10 * time.Second)
+		both, one := together(thread[0].log, thread[1].log)
+		require.Greater(t, both, one*8/10, "%v", kernel)
+		for i, part := range m.shares(9 * time.Second) {
+			require.InDelta(t, 50, part, 3, "%v %v", kernel, i)
+		}
+	}
+}
+
+// together is for how long both of two workers had their cards, and at least one.
+func together(a, b []span) (both, one time.Duration) {
+	for i, j := 0, 0; i < len(a) && j < len(b); {
+		both += max(0, min(a[i].to, b[j].to)-max(a[i].from, b[j].from))
+		if a[i].to < b[j].to {
+			i++
+		} else {
+			j++
+		}
+	}
+	for _, s := range append(slices.Clone(a), b...) {
+		one += s.to - s.from
+	}
+	return both, one - both
+}
+
+func TestCardThatAClaimOnTwoDoesNotUseIsForOthers(t *testing.T) {
+	t.Parallel()
+	job := job("j", share.GuaranteedBurst, 50, ms, "x", "y")
+	job[0].peers, job[1].peers = nil, nil
+	job[1].sleeps = lease.Never
+	m := simulate(t, append(job,
+		busy(tenant("a", "x", share.GuaranteedBurst, 50), ms), busy(tenant("b", "y", share.GuaranteedBurst, 50), ms))...)
+	m.run(10 * time.Second)
+	for i, part := range []float64{50, 0, 50, 100} {
+		require.InDelta(t, part, m.shares(9 * time.Second)[i], 2, "%v", i)
 	}
 }
 

@@ -111,11 +111,36 @@ func (s *Scheduler) Remove(now Time, key share.Key) {
 // in flight.
 func (s *Scheduler) Wants(now Time, key share.Key, wants bool) {
 	t := s.find(now, key)
-	if t == nil || t.wants == wants {
+	if t == nil {
 		return
 	}
+	if wants && t.lingers != 0 {
+		t.lingers = 0
+		return
+	}
+	if t.wants == wants || t.lingers != 0 {
+		return
+	}
+	if !wants && t.gang != nil {
+		if t.gang.inStep(t) {
+			t.lingers = s.now + lingering
+			s.settle(t, s.now)
+			s.touch(t)
+			return
+		}
+		for _, m := range t.gang.members {
+			if m.lingers != 0 {
+				s.want(m, false)
+			}
+		}
+	}
+	s.want(t, wants)
+}
+
+// want the card, or want it no more.
+func (s *Scheduler) want(t *tenant, wants bool) {
 	b := t.board
-	t.wants = wants
+	t.wants, t.lingers = wants, 0
 	if wants {
 		t.asked, t.woke = s.now, !t.open
 		t.gaps.woke(s.now, s.config)

@@ -43,6 +43,10 @@ type worker struct {
 
 	// peers take part in each kernel: it does nothing but spin until all of them run it.
 	peers []*worker
+	// thread feeds this worker and others, one kernel to each in turn; fed are those
+	// that this one got.
+	thread []*worker
+	fed    int
 
 	grant    lease.Grant
 	wants    bool
@@ -211,7 +215,7 @@ func (m *sim) launch(w *worker) {
 	if w.gone(m.now) {
 		return
 	}
-	for m.now >= w.ready {
+	for m.now >= w.ready && w.isNext() {
 		m.want(w, true)
 		if w.grant.State == lease.Closed {
 			if w.waiting < 0 {
@@ -234,10 +238,25 @@ func (m *sim) launch(w *worker) {
 		w.made = append(w.made, wanted)
 		w.queue = append(w.queue, k)
 		w.queued += k
+		w.fed++
+		for _, next := range w.thread {
+			m.after(0, func() { m.launch(next) })
+		}
 		if w.think() > 0 {
 			w.ready = lease.Never
 		}
 	}
+}
+
+// isNext tells whether the thread that feeds the worker, if there is one, has come to it.
+func (w *worker) isNext() bool {
+	for i, o := range w.thread {
+		if o == w {
+			before := w.thread[(i+len(w.thread)-1)%len(w.thread)].fed
+			return before > w.fed || i == 0 && before == w.fed
+		}
+	}
+	return true
 }
 
 // settle what the process says when nothing is in flight.

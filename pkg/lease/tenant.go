@@ -23,9 +23,12 @@ type tenant struct {
 	lower                  bool
 
 	wants, withheld bool
-	open, free      bool
-	draining        bool
-	told            Grant
+	// lingers: it has said that it wants the card no more, and is taken for one who does
+	// until then, see gang. Never where it does not linger.
+	lingers    Time
+	open, free bool
+	draining   bool
+	told       Grant
 
 	asked Time // when it began to want
 	woke  bool // and has not had the card since
