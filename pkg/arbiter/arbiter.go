@@ -76,6 +76,7 @@ type Arbiter struct {
 	boot      string
 	room      room
 	compute   *compute
+	deaths    *deaths // set by Run
 	// sharesMount is where SharesDir is on its file system.
 	sharesMount mount
 	// readings of cards that are under way.
@@ -146,6 +147,9 @@ func (a *Arbiter) Run(ctx context.Context) error {
 	if a.sharesMount, err = sharesMount(a.config.SharesDir); err != nil {
 		return errors.Join(err, watch.close())
 	}
+	if a.deaths, err = awaitDeaths(ctx); err != nil {
+		return errors.Join(err, watch.close())
+	}
 	logger.Info("Serving shares", "dir", a.config.SharesDir, "run", a.config.RunDir)
 	a.compute.start(ctx, !a.config.oldKernel && waitsForMany())
 	var watchdog sync.WaitGroup
@@ -158,6 +162,7 @@ func (a *Arbiter) Run(ctx context.Context) error {
 	a.compute.freeze()
 	a.closeAll()
 	a.compute.end()
+	a.deaths.end()
 	cancel()
 	a.endReadings()
 	logger.Info("Stopped serving shares; their processes go on with the limits that they know")

@@ -209,8 +209,10 @@ func (s *served) seat(a *attachment, nsPID int32) {
 // follow waits for the end of the process.
 func (s *served) follow(a *attachment) {
 	s.work.Go(func() {
+		forget := s.arbiter.deaths.await(a.process, func() { s.leave(a) }) // at once: nobody may wait for its lease
+		defer forget()
 		if a.awaitEnd() == nil {
-			s.leave(a) // now: measuring the others' memory takes a while
+			s.leave(a) // at least before others' memory is measured, which takes a while
 			s.card.reap(a)
 		}
 	})
