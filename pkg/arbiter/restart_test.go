@@ -3,6 +3,7 @@
 package arbiter_test
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -16,10 +17,13 @@ import (
 	"github.com/tranche-dra/tranche/tests/wireclient"
 )
 
-// again connects a client anew, as the runtime does when its connection ended.
+// again connects a client anew, as the runtime does when its connection ended: as often
+// as it takes, for an arbiter may be ready because it stands by.
 func again(t *testing.T, c *wireclient.Client, dir string) *wireclient.Client {
 	t.Helper()
-	back, err := c.Again(t.Context(), dir)
+	ctx, cancel := context.WithTimeout(t.Context(), patient)
+	defer cancel()
+	back, err := persist(ctx, func() (*wireclient.Client, error) { return c.Again(ctx, dir) })
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = back.Close() })
 	return back
