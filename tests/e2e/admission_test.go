@@ -7,6 +7,7 @@ package e2e
 import (
 	"context"
 	"os"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -69,55 +70,65 @@ func TestAClaimThatWasAdmittedCanStillBeChangedAndDeleted(t *testing.T) {
 	require.NoError(t, err)
 }
 
-func TestTheDriverMayOnlyWhatItNeeds(t *testing.T) {
+func TestDriverAndArbiterMayOnlyWhatTheyNeed(t *testing.T) {
 	const dra, admission = "resource.k8s.io", "admissionregistration.k8s.io"
 	type action struct{ verb, group, resource string }
-	for allowed, actions := range map[bool][]action{
-		true: {
-			{"list", dra, "resourceslices"},
-			{"watch", dra, "resourceslices"},
-			{"create", dra, "resourceslices"},
-			{"update", dra, "resourceslices"},
-			{"delete", dra, "resourceslices"},
-			{"get", dra, "resourceclaims"},
-			{"list", dra, "deviceclasses"},
-			{"list", admission, "validatingadmissionpolicies"},
-			{"list", admission, "validatingadmissionpolicybindings"},
-			{"create", "", "events"},
-			{"create", "events.k8s.io", "events"},
+	all := map[string]map[bool][]action{
+		kube.DaemonSet: {
+			true: {
+				{"list", dra, "resourceslices"},
+				{"watch", dra, "resourceslices"},
+				{"create", dra, "resourceslices"},
+				{"update", dra, "resourceslices"},
+				{"delete", dra, "resourceslices"},
+				{"get", dra, "resourceclaims"},
+				{"list", dra, "resourceclaims"},
+				{"watch", dra, "resourceclaims"},
+				{"list", "", "nodes"},
+				{"watch", "", "nodes"},
+				{"list", dra, "deviceclasses"},
+				{"list", admission, "validatingadmissionpolicies"},
+				{"list", admission, "validatingadmissionpolicybindings"},
+			},
+			false: {
+				{"deletecollection", dra, "resourceslices"},
+				{"patch", dra, "resourceclaims/status"},
+			},
 		},
-		false: {
-			{"deletecollection", dra, "resourceslices"},
-			{"list", dra, "resourceclaims"},
-			{"update", dra, "resourceclaims"},
-			{"delete", dra, "resourceclaims"},
-			{"create", dra, "deviceclasses"},
-			{"update", dra, "deviceclasses"},
-			{"update", admission, "validatingadmissionpolicies"},
-			{"delete", admission, "validatingadmissionpolicybindings"},
-			{"get", "", "secrets"},
-			{"get", "", "configmaps"},
-			{"list", "", "pods"},
-			{"create", "", "pods"},
-			{"update", "", "nodes"},
-			{"delete", "", "nodes"},
+		kube.Arbiter: {
+			true:  {{"patch", dra, "resourceclaims/status"}},
+			false: {{"list", dra, "resourceslices"}, {"create", dra, "resourceslices"}, {"get", dra, "resourceclaims"}, {"list", "", "nodes"}},
 		},
-	} {
-		for _, a := range actions {
-			require.Equal(t, allowed, mayDriver(t, a.verb, a.group, a.resource), "%s %s in group %q", a.verb, a.resource, a.group)
+	}
+	for _, of := range all {
+		of[true] = append(of[true], action{"create", "", "events"}, action{"create", "events.k8s.io", "events"})
+		of[false] = append(of[false],
+			action{"update", dra, "resourceclaims"}, action{"patch", dra, "resourceclaims"}, action{"delete", dra, "resourceclaims"},
+			action{"update", dra, "resourceclaims/status"},
+			action{"create", dra, "deviceclasses"}, action{"update", dra, "deviceclasses"},
+			action{"update", admission, "validatingadmissionpolicies"}, action{"delete", admission, "validatingadmissionpolicybindings"},
+			action{"get", "", "secrets"}, action{"get", "", "configmaps"},
+			action{"list", "", "pods"}, action{"create", "", "pods"},
+			action{"update", "", "nodes"}, action{"delete", "", "nodes"})
+	}
+	for account, of := range all {
+		for allowed, actions := range of {
+			for _, a := range actions {
+				require.Equal(t, allowed, may(t, account, a.verb, a.group, a.resource), "%s: %s %s in group %q", account, a.verb, a.resource, a.group)
+			}
 		}
 	}
 }
 
-// mayDriver asks the API server whether the driver's account may do something
-// in all namespaces.
-func mayDriver(t *testing.T, verb, group, resource string) bool {
+// may asks the API server whether an account of ours may do something in all namespaces.
+func may(t *testing.T, account, verb, group, resource string) bool {
 	t.Helper()
+	resource, subresource, _ := strings.Cut(resource, "/")
 	review, err := client.AuthorizationV1().SubjectAccessReviews().Create(t.Context(), &authorizationv1.SubjectAccessReview{
 		Spec: authorizationv1.SubjectAccessReviewSpec{
-			User:               "system:serviceaccount:" + kube.System + ":" + kube.DaemonSet,
+			User:               "system:serviceaccount:" + kube.System + ":" + account,
 			Groups:             []string{"system:serviceaccounts", "system:serviceaccounts:" + kube.System, "system:authenticated"},
-			ResourceAttributes: &authorizationv1.ResourceAttributes{Verb: verb, Group: group, Resource: resource},
+			ResourceAttributes: &authorizationv1.ResourceAttributes{Verb: verb, Group: group, Resource: resource, Subresource: subresource},
 		},
 	}, metav1.CreateOptions{})
 	require.NoError(t, err)
