@@ -33,6 +33,13 @@ const (
 )
 
 func TestADriverKilledInTheMiddleOfPreparesLosesAndLeaksNothing(t *testing.T) {
+	// A new container: kubelet waits for minutes before it starts one again that has
+	// ended often, as it does in other tests.
+	_, err := kube.Kubectl(t.Context(), "-n", kube.System, "rollout", "restart", "daemonset/"+kube.DaemonSet)
+	require.NoError(t, err)
+	require.NoError(t, kube.WaitForDriver(t.Context()))
+	require.Eventually(t, func() bool { return len(driverPIDs(t)) == 1 }, patience, tick, "the old driver has ended")
+
 	n := newTeam(t, "killed")
 	const pods = 12
 	n.template(t, "gpu", kube.Request("gpu", "share.tranche.dev", 1, kube.Share("5", "256Mi")))
