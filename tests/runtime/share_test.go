@@ -8,10 +8,12 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"slices"
 	"syscall"
 	"testing"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
 
 	"github.com/tranche-dra/tranche/pkg/card"
@@ -31,10 +33,22 @@ type sharer struct {
 // newSharer makes a share on the card, and lets a program use it without end.
 func newSharer(t *testing.T, r *rig.Rig, c *simcard.Card, policy share.Policy, cores card.Percent, args ...string) *sharer {
 	t.Helper()
-	s, err := r.Share(c, 1024, func(s *share.Share) { s.Policy, s.Limits.Cores = policy, cores })
+	return newSharerOf(t, r, args, changed(t, r, c, func(s *share.Share) { s.Policy, s.Limits.Cores = policy, cores }))
+}
+
+// changed makes a share on the card that is served.
+func changed(t *testing.T, r *rig.Rig, c *simcard.Card, change func(*share.Share)) rig.Share {
+	t.Helper()
+	s, err := r.Share(c, 1024, change)
 	require.NoError(t, err)
 	require.NoError(t, r.Served(s))
-	sh := &sharer{box: newBox(t, r, s), args: append([]string{"seconds=100000"}, args...)}
+	return s
+}
+
+// newSharerOf lets a program use shares without end.
+func newSharerOf(t *testing.T, r *rig.Rig, args []string, shares ...rig.Share) *sharer {
+	t.Helper()
+	sh := &sharer{box: newBox(t, r, shares...), args: append([]string{"seconds=100000"}, args...)}
 	sh.work(t)
 	return sh
 }
@@ -58,12 +72,8 @@ func busyBy(t *testing.T, c *simcard.Card, sharers []*sharer) []map[[2]int64]tim
 		busy[i] = map[[2]int64]time.Duration{}
 	}
 	for _, slot := range truth.Slots {
-		namespace, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/mnt", slot.PID))
-		if err != nil {
-			continue // it has ended
-		}
 		for i, s := range sharers {
-			if s.box.Namespace() == namespace {
+			if s.has(slot) {
 				busy[i][[2]int64{int64(slot.Number), int64(slot.Started)}] = slot.Busy
 			}
 		}
@@ -147,6 +157,119 @@ func TestTenantsShareACardByTheirPolicies(t *testing.T) {
 	}
 }
 
+func TestOfflineWorkHasWhatOnlineWorkLeaves(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	c := newCard(t, r, simcard.Config{})
+	online := newSharerOf(t, r, []string{"on=50", "off=50"}, changed(t, r, c, func(s *share.Share) {
+		s.Class, s.Policy, s.Limits.Cores = share.Online, share.GuaranteedBurst, 30
+	}))
+	offline := newSharerOf(t, r, nil, changed(t, r, c, func(s *share.Share) {
+		s.Class, s.Policy, s.Limits.Cores, s.Limits.OfflineCores = share.Offline, share.GuaranteedBurst, 0, 30
+	}))
+	both := []*sharer{online, offline}
+	inBounds(t, c, both, []float64{50, 50})
+	online.end(t)
+	inBounds(t, c, both, []float64{0, 100})
+	online.args = []string{"seconds=100000"}
+	online.work(t)
+	inBounds(t, c, both, []float64{100, 0})
+	online.end(t)
+	inBounds(t, c, both, []float64{0, 100})
+	require.Empty(t, offline.program.Complaints())
+}
+
+// end ends the program as it is.
+func (s *sharer) end(t *testing.T) {
+	t.Helper()
+	require.NoError(t, s.program.Signal(syscall.SIGKILL))
+	require.Error(t, s.program.Wait())
+}
+
+// A program whose work goes in step on two cards, of which each has another tenant.
+func TestAClaimHasItsCardsAtTheSameTime(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	cards := []*simcard.Card{newCard(t, r, simcard.Config{}), newCard(t, r, simcard.Config{})}
+	claim := share.Claim{UID: uuid.NewString(), Namespace: "rig", Name: "gang"}
+	var of []rig.Share
+	for i, c := range cards {
+		of = append(of, changed(t, r, c, func(s *share.Share) {
+			s.Claim, s.Request = claim, fmt.Sprint("gpu", i)
+			s.Policy, s.Limits.Cores = share.GuaranteedBurst, 50
+		}))
+	}
+	gang := newSharerOf(t, r, []string{"devices=2", "batch=1"}, of...)
+	var on [][]*sharer
+	for _, c := range cards {
+		on = append(on, []*sharer{gang, newSharer(t, r, c, share.GuaranteedBurst, 50)})
+	}
+	for i, c := range cards {
+		inBounds(t, c, on[i], []float64{50, 50})
+	}
+	var last float64
+	require.NoError(t, rig.Until("the claim to have its cards together", func() (bool, error) {
+		if last = together(t, cards, gang); last < 80 {
+			return false, fmt.Errorf("it has both for %.1f %% of the time that it has one", last)
+		}
+		return true, nil
+	}))
+	t.Logf("it has both cards for %.1f %% of the time that it has one", last)
+}
+
+// together is for what part of the time that a sharer has any of the cards, from now on
+// for a while, it has all of them, in percent.
+func together(t *testing.T, cards []*simcard.Card, s *sharer) float64 {
+	t.Helper()
+	const step, keeps = 100 * time.Microsecond, 300 * time.Microsecond // it keeps a card over shorter pauses
+	from := clock()
+	<-time.After(window)
+	steps := int(window / step)
+	at := func(when time.Duration) int { return min(max(int((when-from)/step), 0), steps) }
+	has := make([]int, steps)
+	for _, c := range cards {
+		var last time.Duration
+		for _, run := range s.runs(t, c) {
+			start := run.Start
+			if start-last < keeps {
+				start = last
+			}
+			for n := at(start); n < at(run.End); n++ {
+				has[n]++
+			}
+			last = run.End
+		}
+	}
+	one, all := 0, 0
+	for _, n := range has {
+		if n > 0 {
+			one++
+		}
+		if n == len(cards) {
+			all++
+		}
+	}
+	return 100 * float64(all) / float64(max(one, 1))
+}
+
+// runs of the sharer's processes that live, as far as the card remembers them.
+func (s *sharer) runs(t *testing.T, c *simcard.Card) []simcard.Run {
+	t.Helper()
+	slots := map[int]bool{}
+	truth, err := c.Truth()
+	require.NoError(t, err)
+	for _, slot := range truth.Slots {
+		slots[slot.Number] = s.has(slot)
+	}
+	return slices.DeleteFunc(c.Runs(0), func(run simcard.Run) bool { return !slots[run.Slot] })
+}
+
+// has tells whether a process of the sharer has the slot of a card.
+func (s *sharer) has(slot simcard.Slot) bool {
+	namespace, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/mnt", slot.PID)) // fails where it has ended
+	return err == nil && s.box.Namespace() == namespace
+}
+
 // FAILURES 21, 29, 33: CHAOS_SECONDS does it for longer, CHAOS_SEED repeats.
 func TestSharesComeBackAfterAnybodyWasKilledOrStopped(t *testing.T) {
 	t.Parallel()
@@ -171,8 +294,7 @@ func TestSharesComeBackAfterAnybodyWasKilledOrStopped(t *testing.T) {
 		s := sharers[random.IntN(len(sharers))]
 		switch random.IntN(8) {
 		case 0, 1:
-			require.NoError(t, s.program.Signal(syscall.SIGKILL))
-			require.Error(t, s.program.Wait())
+			s.end(t)
 			delete(stopped, s)
 			s.work(t)
 		case 2, 3, 4:
