@@ -241,11 +241,27 @@ static void children(void)
 	TRY(cuCtxSynchronize());
 }
 
+/* ---- programs that do not tidy up -------------------------------------------------------------------- */
+
+static void unfinished(void)
+{
+	for (int i = 0; i < 200; i++)
+		TRY(launch_spin(&k, 10 * BRIEF, i % 2 ? NULL : CU_STREAM_PER_THREAD));
+}
+
+static void replaced(void)
+{
+	unfinished();
+	execl("/proc/self/exe", "gate", "unfinished", NULL);
+	fail("exec: %s", strerror(errno));
+}
+
 static const struct {
 	const char *name;
 	void (*run)(void);
 } cases[] = {
-	{"copies", copies}, {"captures", captures}, {"values", values}, {"contexts", contexts}, {"streams", streams}, {"children", children},
+	{"copies", copies}, {"captures", captures}, {"values", values}, {"contexts", contexts},
+	{"streams", streams}, {"children", children}, {"unfinished", unfinished}, {"replaced", replaced},
 };
 
 int main(int argc, char **argv)
