@@ -12,6 +12,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // Patience is how long anything may take that is awaited. It is generous, because
@@ -104,13 +106,21 @@ func (r *Rig) StartArbiter() (*Arbiter, error) {
 	return a, nil
 }
 
-// Signal sends a signal and, where it ends the arbiter, waits for that.
+// Signal sends a signal and, where it ends or stops the arbiter, waits for that: one that
+// is busy may answer a while longer. One that is stopped cannot be stopped once more.
 func (a *Arbiter) Signal(s syscall.Signal) error {
 	if err := a.cmd.Process.Signal(s); err != nil {
 		return err
 	}
-	if s == syscall.SIGKILL || s == syscall.SIGTERM {
+	switch s {
+	case syscall.SIGKILL, syscall.SIGTERM:
 		<-a.done
+	case syscall.SIGSTOP:
+		for {
+			if err := unix.Waitid(unix.P_PID, a.PID(), nil, unix.WSTOPPED, nil); !errors.Is(err, unix.EINTR) {
+				return err
+			}
+		}
 	}
 	return nil
 }
