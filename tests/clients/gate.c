@@ -256,12 +256,29 @@ static void replaced(void)
 	fail("exec: %s", strerror(errno));
 }
 
+/* ---- launches on several cards at once --------------------------------------------------------------- */
+
+static void together(void)
+{
+	uint64_t ns = 50 * BRIEF;
+	void *parameters[] = {&ns};
+	CUDA_LAUNCH_PARAMS list = {
+		.function = k.spin, .gridDimX = 1, .gridDimY = 1, .gridDimZ = 1, .blockDimX = 1, .blockDimY = 1, .blockDimZ = 1,
+		.kernelParams = parameters,
+	};
+
+	TRY(cuStreamCreate(&list.hStream, CU_STREAM_NON_BLOCKING));
+	for (int i = 0; i < 200; i++)
+		TRY(cuLaunchCooperativeKernelMultiDevice(&list, 1, 0));
+	TRY(cuStreamSynchronize(list.hStream));
+}
+
 static const struct {
 	const char *name;
 	void (*run)(void);
 } cases[] = {
 	{"copies", copies}, {"captures", captures}, {"values", values}, {"contexts", contexts},
-	{"streams", streams}, {"children", children}, {"unfinished", unfinished}, {"replaced", replaced},
+	{"streams", streams}, {"children", children}, {"unfinished", unfinished}, {"replaced", replaced}, {"together", together},
 };
 
 int main(int argc, char **argv)

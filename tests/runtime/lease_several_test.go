@@ -105,3 +105,21 @@ func TestAProgramThatReplacesAnotherIsGatedToo(t *testing.T) {
 	_, err := p.End()
 	require.NoError(t, err)
 }
+
+func TestALaunchOnSeveralCardsIsWaitedForAsOthersAre(t *testing.T) {
+	t.Parallel()
+	g := newGated(t)
+	p := gate(t, g, "together")
+	until(t, "the launch to wait", func() bool { return g.demand(0).Waiting.Load() == 1 })
+	require.Empty(t, g.runs(0), "nothing runs")
+	for range 5 {
+		began := clock()
+		g.set(wire.LeaseOpen)
+		until(t, "work", func() bool { return len(g.runs(began)) > 3 })
+		drained := g.close(g.demand(0))
+		until(t, "a launch to wait", func() bool { return g.demand(0).Waiting.Load() == 1 })
+		require.False(t, g.busyBetween(drained, clock()), "the card works although the lease is closed")
+	}
+	g.set(wire.LeaseOpen)
+	expect(t, p, "ok")
+}

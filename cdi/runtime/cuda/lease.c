@@ -112,6 +112,11 @@ static struct thread *join(void)
 	return thread;
 }
 
+struct thread *thread_mine(void)
+{
+	return self ? self : join();
+}
+
 /* Threads look at the word without a fence: that is ours to pay for. */
 static void fence_all(void)
 {
@@ -131,7 +136,9 @@ struct census census_take(const struct meter *meter)
 
 	fence_all();
 	for (struct thread *thread = __atomic_load_n(&threads, __ATOMIC_ACQUIRE); thread; thread = thread->next) {
-		census.inside |= __atomic_load_n(&thread->inside, __ATOMIC_RELAXED) == meter;
+		const struct meter *inside = __atomic_load_n(&thread->inside, __ATOMIC_RELAXED);
+
+		census.inside |= inside == meter || inside == &meter_any;
 		census.launches += __atomic_load_n(&thread->launches, __ATOMIC_RELAXED);
 		for (size_t i = 0; i < STREAMS; i++)
 			if (__atomic_load_n(&thread->tally[i].meter, __ATOMIC_RELAXED) == meter)
@@ -158,14 +165,6 @@ static void count(struct thread *thread, struct tally *tally, struct place *plac
 	place->use.units += units;
 	__atomic_store_n(&tally->fill, fill < FULL ? (uint32_t)fill : FULL, __ATOMIC_RELAXED);
 	__atomic_store_n(&thread->launches, thread->launches + 1, __ATOMIC_RELAXED);
-}
-
-/* The thread is at the gate, or leaves it. What it reads from here on is not older; the
- * fence is the census's. */
-static void be_inside(struct thread *thread, const struct meter *meter)
-{
-	__atomic_store_n(&thread->inside, meter, __ATOMIC_RELEASE);
-	__asm__ volatile("" ::: "memory");
 }
 
 /* Whether nothing has changed since the batch was opened. */
@@ -312,11 +311,34 @@ static bool enlist(struct thread *thread, struct meter *meter, const struct owne
 	return true;
 }
 
+void tally_late(struct thread *thread, struct meter *meter, const struct owner *owner, const struct work *work, uint32_t word)
+{
+	struct tally *tally = tally_of(thread, owner, work->stream);
+	uint32_t frees = __atomic_load_n(&meter->frees, __ATOMIC_RELAXED);
+	struct place *place;
+
+	if (tally->word != 0)
+		flight_close(tally);
+	place = place_of(tally, work);
+	if (!place)
+		return;
+	estimate(place, BATCH_NS);
+	if (place->use.ns == 0)
+		place->use.ns = (uint32_t)meter_window(meter);
+	__atomic_store_n(&tally->meter, meter, __ATOMIC_RELAXED);
+	tally->word = word;
+	tally->alone = true;
+	tally->follows = tally->frees == frees && __atomic_load_n(&meter->outstanding, __ATOMIC_RELAXED) != 0;
+	tally->frees = frees;
+	count(thread, tally, place, 1);
+	flight_close(tally);
+}
+
 /* ---- at the gate ----------------------------------------------------------------------- */
 
 static CUresult pass(struct around *around, const struct work *work, struct meter *meter, const struct owner *owner)
 {
-	struct thread *thread = self ? self : join();
+	struct thread *thread = thread_mine();
 	enum lease_view view;
 	uint32_t word;
 	CUresult result;
@@ -351,31 +373,6 @@ CUresult lease_begin(struct around *around, const struct work *work)
 	if (context_current(&card, &owner) != CUDA_SUCCESS || !(meter = meter_of(card)))
 		return CUDA_SUCCESS;
 	result = pass(around, work, meter, &owner);
-	errno = saved;
-	return result;
-}
-
-CUresult lease_wait(CUstream stream)
-{
-	CUcontext context = NULL;
-	struct meter *meter;
-	struct card *card;
-	enum lease_view view;
-	int saved = errno;
-	CUresult result;
-	uint32_t word;
-
-	if (session_state() != SESSION_OPEN || capture_is_on(stream) || real_cuStreamGetCtx(stream, &context) != CUDA_SUCCESS)
-		return CUDA_SUCCESS;
-	card = context_card(context);
-	meter = card ? meter_of(card) : NULL;
-	if (!meter)
-		return CUDA_SUCCESS;
-	result = meter_await(meter, &view, &word);
-	if (result == CUDA_SUCCESS && view != VIEW_FREE) {
-		wardens_start(meter);
-		meter_want(meter);
-	}
 	errno = saved;
 	return result;
 }

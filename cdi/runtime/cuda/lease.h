@@ -78,8 +78,9 @@ bool lease_is_one_more(struct around *around, const struct work *work);
 CUresult lease_begin(struct around *around, const struct work *work);
 void lease_end(struct around *around);
 
-/* Waits for the lease of the stream's card, of a launch on several cards. */
-CUresult lease_wait(CUstream stream);
+/* The same for a launch on several cards at once. launched: whether it was made. */
+CUresult lease_begin_many(struct around *around, const CUDA_LAUNCH_PARAMS *list, unsigned int count);
+void lease_end_many(struct around *around, bool launched);
 
 /* A context is about to end, or has ended: none of its events is touched from now on. */
 void lease_forget(CUcontext context);

@@ -83,9 +83,25 @@ struct thread {
 	const struct meter *inside; /* at whose gate it is, from before it looks at the lease until after the launch */
 	uint32_t launches; /* counts; wraps */
 	uint32_t turn;     /* which tally goes next */
+	const CUDA_LAUNCH_PARAMS *list; /* what it launches on several cards at once */
+	unsigned int count;
 	struct tally *last;
 	struct tally tally[STREAMS];
 };
+
+/* The calling thread's; NULL: no memory. */
+struct thread *thread_mine(void);
+
+/* The thread is at the gate, or leaves it. What it reads from here on is not older; the
+ * fence is the census's. */
+static inline void be_inside(struct thread *thread, const struct meter *meter)
+{
+	__atomic_store_n(&thread->inside, meter, __ATOMIC_RELEASE);
+	__asm__ volatile("" ::: "memory");
+}
+
+/* A launch that was made already, under that lease, is a batch of its own. Its context is current. */
+void tally_late(struct thread *thread, struct meter *meter, const struct owner *owner, const struct work *work, uint32_t word);
 
 struct census {
 	uint64_t ns;       /* what threads have launched on the card and not recorded */
@@ -162,6 +178,9 @@ struct meter {
 	uint64_t blocked_until; /* the last of them; 0: never was one */
 	struct lock retiring;
 };
+
+/* Who is inside of this is inside of all. */
+extern const struct meter meter_any __attribute__((visibility("hidden")));
 
 /* The card's meter; NULL: none of its shares is ours. */
 struct meter *meter_of(struct card *card);

@@ -311,20 +311,24 @@ CUresult around_begin_launch_many(struct around *around, const CUDA_LAUNCH_PARAM
 	/* The driver refuses this; what lies behind the list is nobody's to read. */
 	if (count > card_count())
 		return CUDA_SUCCESS;
-	for (unsigned int i = 0; list && i < count && result == CUDA_SUCCESS && around->idle; i++) {
-		if (cards_refuse())
-			result = launch_refusal();
-		if (result == CUDA_SUCCESS)
-			result = lease_wait(list[i].hStream);
-		if (result == CUDA_SUCCESS)
-			result = use_at_launch(around, list[i].function);
-	}
+	if (cards_refuse())
+		result = launch_refusal();
+	if (result == CUDA_SUCCESS && list && !lease_is_free())
+		result = lease_begin_many(around, list, count);
+	for (unsigned int i = 0; list && i < count && result == CUDA_SUCCESS && around->idle; i++)
+		result = use_at_launch(around, list[i].function);
+	if (result != CUDA_SUCCESS && around->inside)
+		lease_end_many(around, false);
 	return result;
 }
 
 bool around_end_launch_many(struct around *around, CUresult *result)
 {
-	return end_use(around, result);
+	bool again = end_use(around, result);
+
+	if (!again && around->inside)
+		lease_end_many(around, *result == CUDA_SUCCESS);
+	return again;
 }
 
 /* ---- kernels in graphs --------------------------------------------------------------- */
