@@ -112,14 +112,12 @@ func (a *Arbiter) Signal(s syscall.Signal) error {
 	if err := a.cmd.Process.Signal(s); err != nil {
 		return err
 	}
-	switch s {
-	case syscall.SIGKILL, syscall.SIGTERM:
+	if s == syscall.SIGKILL || s == syscall.SIGTERM {
 		<-a.done
-	case syscall.SIGSTOP:
-		for {
-			if err := unix.Waitid(unix.P_PID, a.PID(), nil, unix.WSTOPPED, nil); !errors.Is(err, unix.EINTR) {
-				return err
-			}
+	}
+	for s == syscall.SIGSTOP {
+		if err := unix.Waitid(unix.P_PID, a.PID(), nil, unix.WSTOPPED, nil); !errors.Is(err, unix.EINTR) {
+			return err
 		}
 	}
 	return nil
