@@ -150,6 +150,16 @@ func TestGuaranteeHoldsBesideSleeperWithLongKernels(t *testing.T) {
 	require.InDelta(t, 20, m.shares(10 * time.Second)[0], 1)
 }
 
+func TestBestEffortHasALittleBesideTheDebtOfASleeper(t *testing.T) {
+	t.Parallel()
+	m := simulate(t,
+		busy(tenant("a", "x", share.Fixed, 100), 200*us),
+		busy(tenant("b", "x", share.BestEffort, 0), 200*us),
+		busy(tenant("c", "x", share.BestEffort, 0), 40*ms).thinks(time.Hour))
+	m.run(21 * time.Second)
+	require.InDelta(t, 0.5, m.shares(10 * time.Second)[1], 0.2)
+}
+
 func TestCardIsNotIdleWhileItIsWanted(t *testing.T) {
 	t.Parallel()
 	random := rand.New(rand.NewPCG(1, 2))

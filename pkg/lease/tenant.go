@@ -220,7 +220,7 @@ func (t *tenant) renounces(d time.Duration) float64 {
 	if !t.counts() || t.balance <= 0 {
 		return 0
 	}
-	return min((t.rate-t.floor)*float64(d), t.balance)
+	return min(max(0, t.rate-t.floor)*float64(d), t.balance)
 }
 
 // mostDebt that a tenant with that part can have: a second, but not less than it pays off in
