@@ -91,6 +91,34 @@ static inline bool around_end_launch_ex(struct around *around, CUresult *result)
 	return around_end_launch(around, result);
 }
 
+/* What was launched before has ended. */
+static inline CUresult around_begin_sync_stream(struct around *around, CUstream stream, enum around_stream none)
+{
+	around->handle = lease_stream(stream, none);
+	return around_begin_sync(around);
+}
+
+static inline bool around_end_sync_stream(struct around *around, CUresult *result)
+{
+	if (*result == CUDA_SUCCESS && !lease_is_free())
+		lease_synchronized(NULL, around->handle);
+	return around_end_sync(around, result);
+}
+
+/* NULL: the current one. */
+static inline CUresult around_begin_sync_context(struct around *around, CUcontext context)
+{
+	around->handle = context;
+	return around_begin_sync(around);
+}
+
+static inline bool around_end_sync_context(struct around *around, CUresult *result)
+{
+	if (*result == CUDA_SUCCESS && !lease_is_free())
+		lease_synchronized(around->handle, NULL);
+	return around_end_sync(around, result);
+}
+
 /* Copies. What is read of their parameters, the driver reads too. */
 CUresult around_begin_bulk(struct around *around, enum copy_kind kind, uint64_t bytes, CUstream stream);
 

@@ -142,7 +142,7 @@ struct census census_take(const struct meter *meter)
 		census.launches += __atomic_load_n(&thread->launches, __ATOMIC_RELAXED);
 		for (size_t i = 0; i < STREAMS; i++)
 			if (__atomic_load_n(&thread->tally[i].meter, __ATOMIC_RELAXED) == meter)
-				census.ns += __atomic_load_n(&thread->tally[i].fill, __ATOMIC_RELAXED);
+				census.ns += __atomic_load_n(&thread->tally[i].pending, __ATOMIC_RELAXED);
 	}
 	return census;
 }
@@ -158,12 +158,21 @@ static bool same_context(const struct tally *tally)
 	return real_cuCtxGetCurrent(&context) == CUDA_SUCCESS && context == tally->owner.context;
 }
 
+void lease_synchronized(CUcontext context, CUstream stream)
+{
+	for (struct tally *tally = self ? self->tally : NULL; tally && tally < self->tally + STREAMS; tally++)
+		if (tally->pending != 0 && (!stream || tally->stream == stream) &&
+		    (context ? tally->owner.context == context : same_context(tally)))
+			__atomic_store_n(&tally->pending, 0, __ATOMIC_RELAXED);
+}
+
 static void count(struct thread *thread, struct tally *tally, struct place *place, uint32_t units)
 {
-	uint64_t fill = tally->fill + (uint64_t)place->weight * units;
+	uint64_t weight = (uint64_t)place->weight * units;
 
 	place->use.units += units;
-	__atomic_store_n(&tally->fill, fill < FULL ? (uint32_t)fill : FULL, __ATOMIC_RELAXED);
+	tally->fill = (uint32_t)(tally->fill + weight < FULL ? tally->fill + weight : FULL);
+	__atomic_store_n(&tally->pending, (uint32_t)(tally->pending + weight < FULL ? tally->pending + weight : FULL), __ATOMIC_RELAXED);
 	__atomic_store_n(&thread->launches, thread->launches + 1, __ATOMIC_RELAXED);
 }
 

@@ -82,6 +82,10 @@ void lease_end(struct around *around);
 CUresult lease_begin_many(struct around *around, const CUDA_LAUNCH_PARAMS *list, unsigned int count);
 void lease_end_many(struct around *around, bool launched);
 
+/* What this thread launched in that context, NULL: in the current one, has ended: all, or what is in
+ * that stream. */
+void lease_synchronized(CUcontext context, CUstream stream);
+
 /* A context is about to end, or has ended: none of its events is touched from now on. */
 void lease_forget(CUcontext context);
 

@@ -60,7 +60,7 @@ struct place {
 };
 
 /* What a thread has launched on a stream since it last recorded an event there. Only
- * fill is read by others. */
+ * pending is read by others. */
 struct tally {
 	CUstream stream;
 	struct owner owner;
@@ -68,6 +68,7 @@ struct tally {
 	struct pool *pool; /* the owner's, or was; NULL: not looked up */
 	uint32_t word;   /* the lease under which it was opened; 0: nothing is open */
 	uint32_t fill;   /* sum of weights */
+	uint32_t pending; /* of those that may not have ended */
 	uint32_t budget; /* at which it is closed */
 	uint32_t frees;  /* the meter's, when it was last opened */
 	bool alone;      /* a single launch, for its own sake */

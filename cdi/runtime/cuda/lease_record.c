@@ -84,7 +84,8 @@ static void empty(struct tally *tally)
 	tally->start = NULL;
 	tally->alone = false;
 	tally->word = 0;
-	__atomic_store_n(&tally->fill, 0, __ATOMIC_RELAXED);
+	tally->fill = 0;
+	__atomic_store_n(&tally->pending, 0, __ATOMIC_RELAXED);
 }
 
 /* A batch that nothing is before has a start of its own; so has one on a stream that may wait.
@@ -153,9 +154,9 @@ void flight_guess(struct tally *tally)
 		events_leave();
 	}
 	lock_take(&meter->lock);
-	if (meter->until < now + meter->outstanding)
+	if (tally->pending != 0 && meter->until < now + meter->outstanding)
 		meter->until = now + meter->outstanding;
-	meter->until += tally->fill;
+	meter->until += tally->pending;
 	lock_give(&meter->lock);
 	empty(tally);
 }

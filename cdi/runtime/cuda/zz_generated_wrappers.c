@@ -1556,11 +1556,11 @@ EXPORTED CUresult cuStreamSynchronize(CUstream hStream)
 
 	if (real == NULL)
 		return CUDA_ERROR_NOT_FOUND;
-	result = around_begin_sync(&around);
+	result = around_begin_sync_stream(&around, hStream, LEGACY);
 	if (result == CUDA_SUCCESS)
 		do
 			result = real(hStream);
-		while (around_end_sync(&around, &result));
+		while (around_end_sync_stream(&around, &result));
 	return result;
 }
 
@@ -1572,11 +1572,11 @@ EXPORTED CUresult cuStreamSynchronize_ptsz(CUstream hStream)
 
 	if (real == NULL)
 		return CUDA_ERROR_NOT_FOUND;
-	result = around_begin_sync(&around);
+	result = around_begin_sync_stream(&around, hStream, PER_THREAD);
 	if (result == CUDA_SUCCESS)
 		do
 			result = real(hStream);
-		while (around_end_sync(&around, &result));
+		while (around_end_sync_stream(&around, &result));
 	return result;
 }
 
@@ -1604,11 +1604,11 @@ EXPORTED CUresult cuCtxSynchronize(void)
 
 	if (real == NULL)
 		return CUDA_ERROR_NOT_FOUND;
-	result = around_begin_sync(&around);
+	result = around_begin_sync_context(&around, NULL);
 	if (result == CUDA_SUCCESS)
 		do
 			result = real();
-		while (around_end_sync(&around, &result));
+		while (around_end_sync_context(&around, &result));
 	return result;
 }
 
@@ -1620,11 +1620,11 @@ EXPORTED CUresult cuCtxSynchronize_v2(CUcontext ctx)
 
 	if (real == NULL)
 		return CUDA_ERROR_NOT_FOUND;
-	result = around_begin_sync(&around);
+	result = around_begin_sync_context(&around, ctx);
 	if (result == CUDA_SUCCESS)
 		do
 			result = real(ctx);
-		while (around_end_sync(&around, &result));
+		while (around_end_sync_context(&around, &result));
 	return result;
 }
 
