@@ -43,8 +43,9 @@ type attachment struct {
 	nonce uint64
 	process
 
-	// demand is what the process wants of the card's compute; nil until it was
-	// given the page. Only the scheduling thread reads it, and unmaps it.
+	// demand is what the process wants of the card's compute; nil until it was given the
+	// page, and once the attachment is no more. The scheduling thread reads it without mu, so
+	// that thread unmaps it, or somebody who has waited until it knows the share no more.
 	demand *page[wire.Demand]
 	// conn is nil where the process has no connection at present, such as one
 	// that closed all its descriptors.
