@@ -219,10 +219,11 @@ enum tranche_op {
 	/* Measures what the card holds for the process, sets implicit to what of
 	 * it committed does not explain, then takes `settle` from reserve. */
 	TRANCHE_OP_MEASURE = 1,
-	/* As MEASURE, but first measures all other processes that hold memory on the card, and
-	 * raises (never lowers) their implicit. For memory that was exported: when
-	 * its maker gives it up, the driver lets the one who imported it hold it. The arbiter does
-	 * the same before it clears the slot of a process that died. */
+	/* As MEASURE, but first frees the slots of processes that have ended, then measures
+	 * all others that hold memory on the card, and raises (never lowers) their implicit.
+	 * For an allocation that does not fit, and for memory that was exported: when its maker
+	 * gives it up, the driver lets the one who imported it hold it. The arbiter does the
+	 * same before it clears the slot of a process that died. */
 	TRANCHE_OP_MEASURE_ALL = 2,
 };
 

@@ -289,6 +289,7 @@ func (c *connection) answer(message []byte) bool {
 	reply := wire.Reply{Magic: wire.MessageMagic, Status: wire.EInvalid, ID: request.ID}
 	switch request.Op {
 	case wire.OpMeasureAll:
+		s.card.reapEnded()
 		s.card.raiseOthers(s.ctx, map[int]bool{a.pid: true}, measureLimit)
 		reply.Used, reply.Implicit, reply.Status = s.measure(c, a, request.Settle, true)
 		s.card.lookAtKept(s.ctx)

@@ -107,6 +107,17 @@ func (p process) awaitEnd() error {
 	return raw.Read(func(fd uintptr) bool { return hasEnded(int(fd)) })
 }
 
+// ended tells whether the process has ended, also where its end was seen before.
+func (p process) ended() bool {
+	raw, err := p.pidfd.SyscallConn()
+	if err != nil {
+		return true
+	}
+	over := true
+	err = raw.Control(func(fd uintptr) { over = hasEnded(int(fd)) })
+	return over || err != nil
+}
+
 // kill ends the process and no other that has got its number since.
 func (p process) kill() error {
 	raw, err := p.pidfd.SyscallConn()

@@ -3,6 +3,7 @@
 package arbiter
 
 import (
+	"sync"
 	"time"
 
 	"k8s.io/klog/v2"
@@ -34,6 +35,27 @@ func (c *hostedCard) reap(a *attachment) {
 	case <-d.done:
 	case <-a.share.ctx.Done():
 	}
+}
+
+// reapEnded frees the slots of all who have ended by now, of whom nobody may have told
+// yet: who has waited for another process may count on its memory.
+func (c *hostedCard) reapEnded() {
+	var all, ended []*attachment
+	c.mu.Lock()
+	for _, attachments := range c.byPID {
+		all = append(all, attachments...)
+	}
+	c.mu.Unlock()
+	for _, a := range all {
+		if a.ended() {
+			ended = append(ended, a)
+		}
+	}
+	var reaped sync.WaitGroup
+	for _, a := range ended {
+		reaped.Go(func() { c.reap(a) })
+	}
+	reaped.Wait()
 }
 
 // reapAll frees slots until nobody is dead any more.

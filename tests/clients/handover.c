@@ -1,15 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * handover released|freed-twice|kept|kept-released|kept-imported|give NAME|take NAME
+ * handover released|freed-twice|kept|kept-released|kept-imported|inherited|give NAME|take NAME
  *
  * Memory whose charge passes from one to another, or is given up twice. released: the
  * maker lives, and looks again after another process has imported what it released.
  * freed-twice: two threads free the same memory. kept: makers end, and only descriptors of
  * what they made are left; released before they ended, or imported by others who ended
- * too. give and take: one share's memory is imported by a process of another, which has no
+ * too. inherited: one process after another takes what only one of them can have, each as soon
+ * as the one before it was waited for. give and take: one share's memory is imported by a process of another, which has no
  * room for it; they meet at an abstract socket.
  */
 #include <pthread.h>
+#include <signal.h>
 #include <stddef.h>
 #include <sys/socket.h>
 #include <sys/un.h>
@@ -287,6 +289,45 @@ static void freed_twice(void)
 	barrier("freed");
 }
 
+static _Noreturn void inherit(int socket)
+{
+	CUdeviceptr memory;
+	char byte = 1;
+
+	use_device(0);
+	HOLDS(write(socket, &byte, 1) == 1);
+	HOLDS(read(socket, &byte, 1) == 1);
+	TRY(cuMemAlloc_v2(&memory, EXPORTED));
+	HOLDS(write(socket, &byte, 1) == 1);
+	pause();
+	_exit(1);
+}
+
+static void inherited(void)
+{
+	pid_t before = 0;
+	char byte = 1;
+
+	for (int i = 0; i < 50; i++) {
+		int pair[2], status;
+		pid_t pid;
+
+		HOLDS(!socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair));
+		pid = fork();
+		HOLDS(pid >= 0);
+		if (pid == 0)
+			inherit(pair[1]);
+		close(pair[1]);
+		HOLDS(read(pair[0], &byte, 1) == 1);
+		if (before)
+			HOLDS(!kill(before, SIGKILL) && waitpid(before, &status, 0) == before);
+		HOLDS(write(pair[0], &byte, 1) == 1 && read(pair[0], &byte, 1) == 1);
+		close(pair[0]);
+		before = pid;
+	}
+	HOLDS(!kill(before, SIGKILL));
+}
+
 int main(int argc, char **argv)
 {
 	if (argc == 2 && !strcmp(argv[1], "released"))
@@ -299,11 +340,13 @@ int main(int argc, char **argv)
 		kept(leave_released, false);
 	else if (argc == 2 && !strcmp(argv[1], "kept-imported"))
 		kept(leave_made, true);
+	else if (argc == 2 && !strcmp(argv[1], "inherited"))
+		inherited();
 	else if (argc == 3 && !strcmp(argv[1], "give"))
 		give(argv[2]);
 	else if (argc == 3 && !strcmp(argv[1], "take"))
 		take(argv[2]);
 	else
-		fail("usage: handover released|freed-twice|kept|kept-released|kept-imported|give NAME|take NAME");
+		fail("usage: handover released|freed-twice|kept|kept-released|kept-imported|inherited|give NAME|take NAME");
 	return 0;
 }

@@ -59,6 +59,16 @@ func TestMemoryThatOnlyDescriptorsKeepStaysCharged(t *testing.T) {
 	}
 }
 
+// Who has waited for the end of a process finds its memory free. (What the dead held counts
+// as held on a simulated card until somebody needs it, so nothing is said of its most.)
+func TestMemoryOfAProcessIsThereOnceItWasWaitedFor(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t, 512)
+	_, err := start(t, p.box, nil, "handover", "inherited").End()
+	require.NoError(t, err)
+	p.gone(t)
+}
+
 // What another share's process made cannot be imported where there is no room for it.
 // Who tried is charged with nothing once it has closed the descriptor, and the maker's
 // share until then.

@@ -258,15 +258,13 @@ bool card_look_again(struct card *card, uint64_t interval)
 	return card_implicit(card) < before;
 }
 
-bool card_look_at_kept(struct card *card)
+bool card_look_at_ended(struct card *card)
 {
-	uint64_t before = card_charge(card);
-	bool keeps = false;
+	bool others = false;
 
 	for (size_t i = 0; i < card->shares; i++)
-		keeps |= ledger_keeps(card->share[i]);
-	if (!keeps)
-		return false;
-	hold_measure(NULL, card, true);
-	return card_charge(card) < before;
+		others |= ledger_has_others(card->share[i]);
+	if (others)
+		hold_measure(NULL, card, true);
+	return others;
 }

@@ -115,9 +115,9 @@ enum session_measured hold_measure(struct hold *hold, struct card *card, bool ev
 /* Measures a card once more that is in doubt, unless that was done less than interval ns
  * ago. True: less is held now. */
 bool card_look_again(struct card *card, uint64_t interval);
-/* Measures a card whose shares are charged with memory of processes that have ended. True:
- * with less now. */
-bool card_look_at_kept(struct card *card);
+/* Has the arbiter see what processes that have ended still hold of the card, where there are
+ * others than this one. True: it is worth trying again. */
+bool card_look_at_ended(struct card *card);
 /* Whether any card is in doubt; one load. */
 bool cards_in_doubt(void);
 /* base is what was held besides before the memory that is in doubt. */

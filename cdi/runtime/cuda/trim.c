@@ -59,7 +59,7 @@ static void trim(struct reservoir *reservoir, uint64_t keep)
 bool trim_card(struct card *card)
 {
 	struct reservoir *reservoir;
-	bool found = card_look_again(card, 0) || card_look_at_kept(card);
+	bool found = card_look_again(card, 0) || card_look_at_ended(card);
 
 	if (!reservoirs_charged())
 		return found;

@@ -216,17 +216,15 @@ void ledger_unexport(struct session_share *share, uint64_t bytes)
 	gate_leave(&share->gate);
 }
 
-bool ledger_keeps(const struct session_share *share)
+bool ledger_has_others(const struct session_share *share)
 {
 	const struct tranche_ledger *ledger = session_ledger(share);
+	const struct tranche_slot *own = session_slot(share);
 	uint32_t slots = session_slots(share);
 
-	for (uint32_t i = 0; i < slots; i++) {
-		const struct tranche_slot *slot = &ledger->slot[i];
-
-		if (__atomic_load_n(&slot->attached, __ATOMIC_RELAXED) != 0 && __atomic_load_n(&slot->host_pid, __ATOMIC_RELAXED) == 0)
+	for (uint32_t i = 0; i < slots; i++)
+		if (&ledger->slot[i] != own && __atomic_load_n(&ledger->slot[i].attached, __ATOMIC_RELAXED) != 0)
 			return true;
-	}
 	return false;
 }
 

@@ -83,8 +83,9 @@ void ledger_doubt(struct session_share *share, uint64_t bytes);
 void ledger_export(struct session_share *share, uint64_t bytes);
 void ledger_unexport(struct session_share *share, uint64_t bytes);
 
-/* Whether the share is charged with memory of processes that have ended. */
-bool ledger_keeps(const struct session_share *share);
+/* Whether the share may be charged with memory of others: of processes, which may have ended
+ * just now, or of what is left of those that have. */
+bool ledger_has_others(const struct session_share *share);
 
 /* What the share's processes hold together, pending not counted. */
 uint64_t ledger_charge(const struct session_share *share);
