@@ -261,10 +261,14 @@ bool card_look_again(struct card *card, uint64_t interval)
 bool card_look_at_ended(struct card *card)
 {
 	bool others = false;
+	uint32_t moves = 0;
 
-	for (size_t i = 0; i < card->shares; i++)
+	for (size_t i = 0; i < card->shares; i++) {
 		others |= ledger_has_others(card->share[i]);
+		moves += ledger_moves(card->share[i]);
+	}
 	if (others)
 		hold_measure(NULL, card, true);
-	return others;
+	/* Who was in the way may have been cleared since. */
+	return __atomic_exchange_n(&card->moves, moves, __ATOMIC_RELAXED) != moves || others;
 }

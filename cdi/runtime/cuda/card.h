@@ -40,6 +40,7 @@ struct card {
 	uint32_t doubtful;
 	uint64_t doubt_base;
 	uint64_t measured_at;
+	uint32_t moves; /* in its shares' ledgers, when room was last looked for */
 
 	/* What was exported and is in doubt. */
 	uint64_t given_up;
@@ -116,7 +117,7 @@ enum session_measured hold_measure(struct hold *hold, struct card *card, bool ev
  * ago. True: less is held now. */
 bool card_look_again(struct card *card, uint64_t interval);
 /* Has the arbiter see what processes that have ended still hold of the card, where there are
- * others than this one. True: it is worth trying again. */
+ * others than this one. True: there are, or were at the last look, and it is worth trying again. */
 bool card_look_at_ended(struct card *card);
 /* Whether any card is in doubt; one load. */
 bool cards_in_doubt(void);

@@ -228,6 +228,11 @@ bool ledger_has_others(const struct session_share *share)
 	return false;
 }
 
+uint32_t ledger_moves(const struct session_share *share)
+{
+	return __atomic_load_n(&session_ledger(share)->moves, __ATOMIC_SEQ_CST);
+}
+
 void ledger_doubt(struct session_share *share, uint64_t bytes)
 {
 	struct tranche_slot *slot;

@@ -86,6 +86,8 @@ void ledger_unexport(struct session_share *share, uint64_t bytes);
 /* Whether the share may be charged with memory of others: of processes, which may have ended
  * just now, or of what is left of those that have. */
 bool ledger_has_others(const struct session_share *share);
+/* Changes whenever the arbiter has cleared somebody's slot. */
+uint32_t ledger_moves(const struct session_share *share);
 
 /* What the share's processes hold together, pending not counted. */
 uint64_t ledger_charge(const struct session_share *share);
