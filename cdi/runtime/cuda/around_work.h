@@ -95,6 +95,8 @@ static inline bool around_end_launch_ex(struct around *around, CUresult *result)
 static inline CUresult around_begin_sync_stream(struct around *around, CUstream stream, enum around_stream none)
 {
 	around->handle = lease_stream(stream, none);
+	if (!lease_is_free())
+		lease_synchronizes(around->handle);
 	return around_begin_sync(around);
 }
 

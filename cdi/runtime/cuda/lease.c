@@ -15,6 +15,10 @@
 #include "lease_inside.h"
 #include "zz_generated_hooks.h"
 
+/* So many launches of a thread are recorded one by one: of one that is new, and may be gone after
+ * a few, and of one that uses more streams than it has tallies for. What is not recorded when
+ * it goes, or when a tally is needed, is only guessed. */
+#define WATCHED 32u
 /* A batch of that many ns is counted no further. */
 #define FULL 1000000000u
 
@@ -106,6 +110,7 @@ static struct thread *join(void)
 	if (key_made)
 		pthread_setspecific(key, thread);
 	thread->last = &thread->tally[0];
+	thread->watched = WATCHED;
 	for (size_t i = 0; i < STREAMS; i++)
 		thread->tally[i].last = &thread->tally[i].place[0];
 	self = thread;
@@ -156,6 +161,16 @@ static bool same_context(const struct tally *tally)
 	if (__atomic_load_n(&contexts_alive, __ATOMIC_RELAXED) <= 1)
 		return true;
 	return real_cuCtxGetCurrent(&context) == CUDA_SUCCESS && context == tally->owner.context;
+}
+
+void lease_synchronizes(CUstream stream)
+{
+	int saved = errno;
+
+	for (struct tally *tally = self ? self->tally : NULL; tally && tally < self->tally + STREAMS; tally++)
+		if (tally->word != 0 && tally->stream == stream && same_context(tally) && !capture_is_on(stream))
+			flight_close(tally);
+	errno = saved;
 }
 
 void lease_synchronized(CUcontext context, CUstream stream)
@@ -220,6 +235,8 @@ static struct tally *tally_of(struct thread *thread, const struct owner *owner, 
 			return tally;
 	}
 	tally = &thread->tally[thread->turn++ % STREAMS];
+	if (tally->stream)
+		thread->watched = WATCHED;
 	if (tally->word != 0)
 		flight_guess(tally);
 	tally->stream = stream;
@@ -298,7 +315,7 @@ static bool enlist(struct thread *thread, struct meter *meter, const struct owne
 	alone |= ns >= budget;
 	if (alone && tally->word != 0)
 		flight_close(tally);
-	if (tally->word == 0 && !flight_admit(meter, ns))
+	if (tally->word == 0 && !flight_admit(meter, work->stream, ns))
 		return false;
 	be_inside(thread, meter);
 	if (meter_view(meter, &now, &left) == VIEW_CLOSED || now != word || !meter_is_wanted(meter)) {
@@ -309,9 +326,11 @@ static bool enlist(struct thread *thread, struct meter *meter, const struct owne
 		estimate(place, budget);
 		if (place->use.ns == 0 && alone)
 			place->use.ns = (uint32_t)(ns < UINT32_MAX ? ns : UINT32_MAX) / work->units;
-		begin_batch(tally, meter, word, budget, alone);
+		begin_batch(tally, meter, word, thread->watched ? 0 : budget, alone);
 		cost_was_careful(place->use.cost);
 	}
+	if (thread->watched)
+		thread->watched--;
 	count(thread, tally, place, work->units);
 	tally->last = place;
 	thread->last = tally;

@@ -82,6 +82,9 @@ void lease_end(struct around *around);
 CUresult lease_begin_many(struct around *around, const CUDA_LAUNCH_PARAMS *list, unsigned int count);
 void lease_end_many(struct around *around, bool launched);
 
+/* This thread is about to wait for what it launched in that stream: it is known when that ends. */
+void lease_synchronizes(CUstream stream);
+
 /* What this thread launched in that context, NULL: in the current one, has ended: all, or what is in
  * that stream. */
 void lease_synchronized(CUcontext context, CUstream stream);

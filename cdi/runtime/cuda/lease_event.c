@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Events, one pool for each context. Whoever touches one is in the gate, whoever ends
- * a context is there alone, before the driver is told.
+ * Events, one pool for each context. Whoever records one is in the pool's gate, whoever asks for
+ * one in that of all: recording waits where a stream's queue is full, and then nobody is to
+ * wait who has to do with other contexts. Whoever ends a context is in both alone, before the
+ * driver is told.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -10,7 +12,7 @@
 #include "lease_inside.h"
 #include "zz_generated_hooks.h"
 
-static struct gate users;
+static struct gate askers;
 static struct pool *pools;
 static struct lock lock; /* of the list, and of what is spare */
 
@@ -98,23 +100,28 @@ struct pool *pool_of(const struct owner *owner)
 	return pool;
 }
 
-bool pool_enter(const struct pool *pool, const struct owner *owner)
+bool pool_enter(struct pool *pool, const struct owner *owner)
 {
-	gate_enter(&users);
+	gate_enter(&pool->users);
 	if (pool->owner.context == owner->context && pool->owner.generation == owner->generation)
 		return true;
-	gate_leave(&users);
+	gate_leave(&pool->users);
 	return false;
+}
+
+void pool_leave(struct pool *pool)
+{
+	gate_leave(&pool->users);
 }
 
 void events_enter(void)
 {
-	gate_enter(&users);
+	gate_enter(&askers);
 }
 
 void events_leave(void)
 {
-	gate_leave(&users);
+	gate_leave(&askers);
 }
 
 CUevent pool_take(struct pool *pool)
@@ -144,28 +151,30 @@ void pool_give(struct pool *pool, CUevent event)
 		real_cuEventDestroy_v2(event);
 }
 
+static struct pool *next_of(CUcontext context, struct pool *pool)
+{
+	lock_take(&lock);
+	for (pool = pool ? pool->next : pools; pool && pool->owner.context != context; pool = pool->next)
+		;
+	lock_give(&lock);
+	return pool;
+}
+
 /* The driver destroys the events with their context. */
 void lease_forget(CUcontext context)
 {
-	bool any = false;
-
-	lock_take(&lock);
-	for (struct pool *pool = pools; pool; pool = pool->next)
-		any |= pool->owner.context == context;
-	lock_give(&lock);
-	if (!any)
-		return;
-	gate_enter_alone(&users);
-	lock_take(&lock);
-	for (struct pool *pool = pools; pool; pool = pool->next)
-		if (pool->owner.context == context) {
-			pool->owner = (struct owner){ .context = NULL };
-			pool->base = NULL;
-			pool->count = 0;
-		}
-	lock_give(&lock);
-	for (size_t i = 0; i < card_count(); i++)
-		if (card_at(i)->shares != 0)
-			flight_forget(meter_of(card_at(i)));
-	gate_leave_alone(&users);
+	for (struct pool *pool = NULL; (pool = next_of(context, pool));) {
+		gate_enter_alone(&pool->users);
+		gate_enter_alone(&askers);
+		lock_take(&lock);
+		pool->owner = (struct owner){ .context = NULL };
+		pool->base = NULL;
+		pool->count = 0;
+		lock_give(&lock);
+		for (size_t i = 0; i < card_count(); i++)
+			if (card_at(i)->shares != 0)
+				flight_forget(meter_of(card_at(i)));
+		gate_leave_alone(&askers);
+		gate_leave_alone(&pool->users);
+	}
 }

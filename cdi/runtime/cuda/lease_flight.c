@@ -14,6 +14,8 @@
 #define UNSURE_NS 20000000u
 /* and one that runs may wait for what is yet to be launched. */
 #define PATIENCE_NS 100000000u
+/* A short launch waits no longer for what runs on another stream. */
+#define COURTESY_NS 5000000u
 /* So long a stream is not waited for that has waited for something else. */
 #define EXCLUDED_NS 100000000u
 #define SHORTEST_NAP_NS 20000u
@@ -283,6 +285,7 @@ struct outlook {
 	bool guessed;     /* something that was never recorded may be in flight */
 	bool poor;        /* what the first takes is not known well */
 	uint64_t overdue; /* by how much the first has passed its estimate */
+	CUstream stream;  /* of the first; NULL: there is none */
 };
 
 static bool is_known_poorly(const struct batch *batch)
@@ -308,6 +311,7 @@ static void look(struct meter *meter, uint64_t now, struct outlook *outlook)
 		outlook->left = meter->outstanding - (ran < batch->ns ? ran : batch->ns);
 		outlook->overdue = overdue(meter, batch, now);
 		outlook->poor = is_known_poorly(batch);
+		outlook->stream = batch->stream;
 	}
 	outlook->guessed = meter->until > now;
 	if (outlook->guessed)
@@ -315,12 +319,24 @@ static void look(struct meter *meter, uint64_t now, struct outlook *outlook)
 	lock_give(&meter->lock);
 }
 
-/* What runs may wait for what is yet to be launched: one launch goes, at times, whosever. */
-static bool is_patience_over(struct meter *meter, const struct outlook *outlook, uint64_t now)
+/* A launch that waits for room. */
+struct waiter {
+	CUstream stream;
+	uint64_t since;
+	uint64_t target; /* what may be left */
+	bool is_short;
+};
+
+/* What runs may wait for what is yet to be launched: one launch goes, at times. Any of them where it
+ * is long overdue; and before, for what was held up once is expected to take as long again, a
+ * short one on another stream. */
+static bool is_patience_over(struct meter *meter, const struct outlook *outlook, const struct waiter *waiter, uint64_t now)
 {
 	uint64_t before = __atomic_load_n(&meter->lenient, __ATOMIC_RELAXED);
+	bool courtesy = waiter->is_short && waiter->stream && outlook->stream && outlook->stream != waiter->stream;
+	uint64_t pause = courtesy ? COURTESY_NS : PATIENCE_NS;
 
-	return outlook->overdue > PATIENCE_NS && now - before > PATIENCE_NS &&
+	return (outlook->overdue > PATIENCE_NS || (courtesy && now - waiter->since > COURTESY_NS)) && now - before > pause &&
 	       __atomic_compare_exchange_n(&meter->lenient, &before, now, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED);
 }
 
@@ -335,7 +351,7 @@ static uint64_t nap_for(const struct outlook *outlook, uint64_t target)
 	return nap < longest ? nap : longest;
 }
 
-static bool admit(struct meter *meter, uint64_t target)
+static bool admit(struct meter *meter, const struct waiter *waiter)
 {
 	struct outlook outlook;
 	struct pass pass;
@@ -346,24 +362,25 @@ static bool admit(struct meter *meter, uint64_t target)
 		retire(meter, &pass, false);
 		now = now_ns();
 		look(meter, now, &outlook);
-		if (outlook.left <= target || is_patience_over(meter, &outlook, now))
+		if (outlook.left <= waiter->target || is_patience_over(meter, &outlook, waiter, now))
 			return true;
 		if (meter_view(meter, &word, &left) == VIEW_CLOSED)
 			return false;
-		nap_precisely_ns(nap_for(&outlook, target));
+		nap_precisely_ns(nap_for(&outlook, waiter->target));
 	}
 }
 
-bool flight_admit(struct meter *meter, uint64_t ns)
+bool flight_admit(struct meter *meter, CUstream stream, uint64_t ns)
 {
 	uint64_t window = meter_window(meter), lead = window / 2;
-	uint64_t target = ns + lead < window ? window - ns : lead;
+	struct waiter waiter = { .stream = stream, .target = ns + lead < window ? window - ns : lead, .is_short = ns <= window };
 	bool admitted;
 
-	if (__atomic_load_n(&meter->outstanding, __ATOMIC_RELAXED) <= target)
+	if (__atomic_load_n(&meter->outstanding, __ATOMIC_RELAXED) <= waiter.target)
 		return true;
+	waiter.since = now_ns();
 	__atomic_add_fetch(&meter->admitting, 1, __ATOMIC_RELAXED);
-	admitted = admit(meter, target);
+	admitted = admit(meter, &waiter);
 	__atomic_sub_fetch(&meter->admitting, 1, __ATOMIC_RELAXED);
 	return admitted;
 }

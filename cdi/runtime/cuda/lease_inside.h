@@ -43,6 +43,8 @@ struct cost *cost_of(const void *what, uint32_t shape);
 void cost_learn(const struct use *uses, size_t count, uint64_t ns, bool alone);
 /* Whether a launch has to be a batch of its own, for what it takes is not known well. */
 bool cost_is_unknown(const struct cost *cost);
+/* Something was launched that was never timed: the next launch is. */
+void cost_was_guessed(struct cost *cost);
 void cost_was_careful(struct cost *cost);
 
 static inline uint64_t cost_ns(const struct cost *cost, uint32_t units)
@@ -84,6 +86,7 @@ struct thread {
 	const struct meter *inside; /* at whose gate it is, from before it looks at the lease until after the launch */
 	uint32_t launches; /* counts; wraps */
 	uint32_t turn;     /* which tally goes next */
+	uint32_t watched;  /* launches that are yet to be recorded one by one */
 	const CUDA_LAUNCH_PARAMS *list; /* what it launches on several cards at once */
 	unsigned int count;
 	struct tally *last;
@@ -118,6 +121,7 @@ struct census census_take(const struct meter *meter);
 /* Events of one context. Used again for another when that is gone, never freed. */
 struct pool {
 	struct pool *next;
+	struct gate users;  /* who records */
 	struct owner owner; /* no context: nobody's */
 	CUevent base;       /* the last end that was seen; NULL: none */
 	uint32_t count;
@@ -194,8 +198,9 @@ static inline void meter_add(struct meter *meter, int64_t ns)
 uint64_t meter_window(const struct meter *meter);
 
 /* Until what is in flight is little enough for ns more, of a long launch until what is left takes
- * half a window. False: the lease is no longer open. */
-bool flight_admit(struct meter *meter, uint64_t ns);
+ * half a window. What runs on another stream may wait for a short one: it is let by now and then.
+ * stream NULL: it is for no stream alone. False: the lease is no longer open. */
+bool flight_admit(struct meter *meter, CUstream stream, uint64_t ns);
 /* Before the first launch of a batch: records its start, where that is needed. */
 void flight_open(struct tally *tally);
 /* After its last. */
@@ -209,9 +214,11 @@ bool flight_is_over(struct meter *meter, uint64_t *ends);
 
 /* NULL: no memory. */
 struct pool *pool_of(const struct owner *owner);
-/* Around calls that touch events. False: the pool's context is gone. */
+/* Around recording, which may wait for the stream. False: the pool's context is gone. */
+bool pool_enter(struct pool *pool, const struct owner *owner);
+void pool_leave(struct pool *pool);
+/* Around calls that look at events of any pool. */
 void events_enter(void);
-bool pool_enter(const struct pool *pool, const struct owner *owner);
 void events_leave(void);
 CUevent pool_take(struct pool *pool);
 void pool_give(struct pool *pool, CUevent event);

@@ -47,7 +47,7 @@ static CUresult wait_for(struct meter *meter)
 			return result;
 		wardens_start(meter);
 		meter_want(meter);
-	} while (!flight_admit(meter, meter_window(meter)));
+	} while (!flight_admit(meter, NULL, meter_window(meter)));
 	return CUDA_SUCCESS;
 }
 

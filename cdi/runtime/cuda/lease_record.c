@@ -45,7 +45,7 @@ static CUevent record(struct tally *tally)
 		event = NULL;
 	}
 	capture_restore(mode);
-	events_leave();
+	pool_leave(pool);
 	return event;
 }
 
@@ -138,7 +138,7 @@ void flight_close(struct tally *tally)
 		meter_add(meter, (int64_t)batch->ns);
 	now += meter->outstanding;
 	lock_give(&meter->lock);
-	events_leave();
+	pool_leave(pool);
 	empty(tally);
 	meter_tell(meter, now);
 }
@@ -151,8 +151,11 @@ void flight_guess(struct tally *tally)
 
 	if (pool && pool_enter(pool, &tally->owner)) {
 		pool_give(pool, tally->start);
-		events_leave();
+		pool_leave(pool);
 	}
+	for (size_t i = 0; i < USES; i++)
+		if (tally->place[i].use.units != 0)
+			cost_was_guessed(tally->place[i].use.cost);
 	lock_take(&meter->lock);
 	if (tally->pending != 0 && meter->until < now + meter->outstanding)
 		meter->until = now + meter->outstanding;

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build native
+
+package runtime_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tranche-dra/tranche/pkg/share"
+	"github.com/tranche-dra/tranche/pkg/simcard"
+)
+
+// What is launched in a way that leaves it unrecorded is charged as well, once it was seen
+// to take longer than it did before.
+func TestAProgramWhoseKernelsGrowKeepsToItsShare(t *testing.T) {
+	t.Parallel()
+	for _, how := range []string{"streams", "threads", "waits"} {
+		t.Run(how, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t)
+			c := newCard(t, r, simcard.Config{})
+			other := newSharer(t, r, c, share.GuaranteedBurst, 80)
+			grown := &sharer{box: newBox(t, r, changed(t, r, c, func(s *share.Share) { s.Policy, s.Limits.Cores = share.GuaranteedBurst, 20 }))}
+			grown.program = start(t, grown.box, nil, "awkward", how)
+			_, err := grown.program.Expect("trained")
+			require.NoError(t, err)
+			inBounds(t, c, []*sharer{grown, other}, []float64{20, 80})
+		})
+	}
+}
+
+// What a program waits for on the card is not waited for by the gate, nor for as long
+// as it took when something came late.
+func TestProgramsWhoseStreamsWaitEndBesideOthers(t *testing.T) {
+	t.Parallel()
+	for _, how := range []string{"full", "hiccup"} {
+		t.Run(how, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t)
+			c := newCard(t, r, simcard.Config{})
+			box := newBox(t, r, changed(t, r, c, func(s *share.Share) { s.Policy, s.Limits.Cores = share.GuaranteedBurst, 50 }))
+			changed(t, r, c, func(s *share.Share) { s.Policy, s.Limits.Cores = share.GuaranteedBurst, 50 })
+			_, err := start(t, box, nil, "awkward", how).End()
+			require.NoError(t, err)
+		})
+	}
+}
