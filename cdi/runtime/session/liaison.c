@@ -13,6 +13,8 @@
 #define LONGEST_NAP_NS 500000000ull
 /* One attempt to attach again. */
 #define ATTEMPT_NS 1000000000ull
+/* An attempt and a nap take no longer, unless the process is stopped. */
+#define LONGEST_STEP_NS (ATTEMPT_NS + LONGEST_NAP_NS)
 #define STACK_SIZE (256u << 10)
 
 uint32_t session_trouble_word;
@@ -47,13 +49,18 @@ static struct session_share *restore_all(uint64_t patience, struct line_why *why
 
 static void attach_again(void)
 {
-	uint64_t start = now_ns();
+	uint64_t last = now_ns(), waited = 0;
 	uint64_t nap = FIRST_NAP_NS;
 	struct session_share *missing;
 	struct line_why why = { .text = "" };
 
 	while ((missing = restore_all(ATTEMPT_NS, &why))) {
-		if (now_ns() - start >= SESSION_DEADLINE_NS && !session_closed()) {
+		uint64_t now = now_ns(), passed = now - last;
+
+		/* A process that was stopped has not waited in the meantime. */
+		waited += passed < LONGEST_STEP_NS ? passed : LONGEST_STEP_NS;
+		last = now;
+		if (waited >= SESSION_DEADLINE_NS && !session_closed()) {
 			__atomic_or_fetch(&session_trouble_word, SESSION_CLOSED, __ATOMIC_RELAXED);
 			session_say("share %s: %s for %llu s; launches are refused until that ends: see that tranche-arbiter runs on this node",
 				    missing->key, why.text, SESSION_DEADLINE_NS / 1000000000ull);
