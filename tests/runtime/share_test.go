@@ -103,13 +103,20 @@ func parts(t *testing.T, c *simcard.Card, sharers []*sharer) []float64 {
 // is on a machine with nothing else to do, the benchmark tells.
 func inBounds(t *testing.T, c *simcard.Card, sharers []*sharer, want []float64) {
 	t.Helper()
-	const tolerance = 6 // points
+	tolerance := 6.0 // points
+	if rig.Flavour() != "release" {
+		tolerance = 15 // with sanitizers, programs themselves are too slow for their part at times
+	}
 	var last []float64
 	require.NoError(t, rig.Until("shares to be in bounds", func() (bool, error) {
 		last = parts(t, c, sharers)
 		for i := range last {
 			if last[i] < want[i]-tolerance || last[i] > want[i]+tolerance {
-				return false, fmt.Errorf("they have %.1f, want %.1f; one complains %q", last, want, sharers[i].program.Complaints())
+				var complaints []string
+				for _, s := range sharers {
+					complaints = append(complaints, s.program.Complaints())
+				}
+				return false, fmt.Errorf("they have %.1f, want %.1f; they complain %q", last, want, complaints)
 			}
 		}
 		return true, nil

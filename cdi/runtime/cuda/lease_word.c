@@ -34,7 +34,7 @@ static void write_page(struct lease *lease)
 /* Under the lease's lock: with nothing to say launches pass quickly. */
 static void let_pass(struct lease *lease, uint32_t word)
 {
-	bool quick = lease->wants && !lease->stale && (word & TRANCHE_LEASE_STATE) == TRANCHE_LEASE_OPEN;
+	bool quick = lease->wants && __atomic_load_n(&lease->stale, __ATOMIC_RELAXED) == 0 && (word & TRANCHE_LEASE_STATE) == TRANCHE_LEASE_OPEN;
 
 	/* Of several leases of a card all have to be looked at. */
 	quick &= lease->meter->leases == 1;
