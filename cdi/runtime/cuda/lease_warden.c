@@ -4,13 +4,10 @@
  * others wait for the card, or the lease was closed and something is in flight.
  */
 #include <errno.h>
-#include <pthread.h>
-#include <signal.h>
 #include <sys/prctl.h>
 
 #include "lease_inside.h"
 
-#define STACK_SIZE (256u << 10)
 #define FOR_EVER UINT64_MAX
 /* While others wait and this process does not. */
 #define NOW_AND_THEN_NS 5000000u
@@ -118,24 +115,6 @@ static void *watch_over(void *argument)
 	return NULL;
 }
 
-static bool start(struct lease *lease)
-{
-	pthread_attr_t attributes;
-	sigset_t all, before;
-	pthread_t thread;
-	int error;
-
-	sigfillset(&all);
-	sigprocmask(SIG_SETMASK, &all, &before);
-	pthread_attr_init(&attributes);
-	pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
-	pthread_attr_setstacksize(&attributes, STACK_SIZE);
-	error = pthread_create(&thread, &attributes, watch_over, lease);
-	pthread_attr_destroy(&attributes);
-	sigprocmask(SIG_SETMASK, &before, NULL);
-	return error == 0;
-}
-
 /* Where the system has no thread now the next launch asks again. */
 void wardens_start(struct meter *meter)
 {
@@ -144,7 +123,7 @@ void wardens_start(struct meter *meter)
 
 		if (__atomic_load_n(&lease->watched, __ATOMIC_ACQUIRE))
 			continue;
-		if (__atomic_exchange_n(&lease->watched, 1, __ATOMIC_ACQ_REL) == 0 && !start(lease))
+		if (__atomic_exchange_n(&lease->watched, 1, __ATOMIC_ACQ_REL) == 0 && !thread_start(watch_over, lease))
 			__atomic_store_n(&lease->watched, 0, __ATOMIC_RELEASE);
 	}
 }

@@ -96,7 +96,7 @@ static void *liaise(void *unused)
 	return NULL;
 }
 
-static bool start(void)
+bool thread_start(void *(*run)(void *), void *argument)
 {
 	pthread_attr_t attributes;
 	sigset_t all, before;
@@ -108,7 +108,7 @@ static bool start(void)
 	pthread_attr_init(&attributes);
 	pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
 	pthread_attr_setstacksize(&attributes, STACK_SIZE);
-	error = pthread_create(&thread, &attributes, liaise, NULL);
+	error = pthread_create(&thread, &attributes, run, argument);
 	pthread_attr_destroy(&attributes);
 	sigprocmask(SIG_SETMASK, &before, NULL);
 	return error == 0;
@@ -127,7 +127,7 @@ bool session_start_liaison(void)
 	if (runs)
 		return true;
 	lock_take(&starting);
-	runs = started || start();
+	runs = started || thread_start(liaise, NULL);
 	__atomic_store_n(&started, runs, __ATOMIC_RELEASE);
 	lock_give(&starting);
 	errno = saved;

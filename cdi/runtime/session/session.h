@@ -121,6 +121,9 @@ void session_settle(struct session_share *share);
 bool session_start_liaison(void);
 bool session_has_liaison(void);
 
+/* Starts a detached thread that takes no signals. False where the system refuses one. */
+bool thread_start(void *(*run)(void *), void *argument);
+
 /* Bits that are set while an arbiter is missing. */
 enum {
 	SESSION_CLOSED = 1 << 0, /* and has been for SESSION_DEADLINE_NS */
