@@ -1,0 +1,314 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package placement
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/tranche-dra/tranche/pkg/share"
+)
+
+// avoided weighs a card with work of the class to avoid: more than any
+// difference in cost, so that it is taken only where there is no other.
+const avoided = 1e6
+
+// ranked is a card that a part fits on, and what taking it costs.
+type ranked struct {
+	card int
+	cost float64
+}
+
+func (n *Node) hostFits(d *Demand) bool {
+	return (n.CPU == 0 || n.FreeCPU >= d.CPU) && (n.Memory == 0 || n.FreeMemory >= d.Memory)
+}
+
+// refusal is why a card does not take a part.
+type refusal int
+
+const (
+	accepted refusal = iota
+	tainted
+	otherModel
+	wholeOnly
+	inUse
+	lacksCompute
+	lacksMemory
+	lacksBoth
+	lacksSlot
+)
+
+func (n *Node) refusal(index int, d *Demand, part *Part) refusal {
+	c := &n.Cards[index]
+	switch {
+	case c.Tainted:
+		return tainted
+	case len(d.Models) > 0 && !slices.Contains(d.Models, c.Model):
+		return otherModel
+	case c.WholeOnly && !part.Whole:
+		return wholeOnly
+	}
+	if why := c.lacks(part); why != accepted {
+		return why
+	}
+	if part.Accepts != nil && !part.Accepts(n, index) {
+		return otherModel
+	}
+	return accepted
+}
+
+func (c *Card) lacks(part *Part) refusal {
+	if part.Whole {
+		if !c.Empty() {
+			return inUse
+		}
+		return accepted
+	}
+	compute := c.Free.Compute < part.Amount.Compute || c.Free.Offline < part.Amount.Offline
+	memory := c.Free.Memory < part.Amount.Memory
+	switch {
+	case compute && memory:
+		return lacksBoth
+	case compute:
+		return lacksCompute
+	case memory:
+		return lacksMemory
+	case c.Free.Slots < 1:
+		return lacksSlot
+	}
+	return accepted
+}
+
+// rank lists the cards that take the part, the cheapest first.
+func (p Policies) rank(n *Node, d *Demand, part *Part) []ranked {
+	out := make([]ranked, 0, len(n.Cards))
+	for i := range n.Cards {
+		if n.refusal(i, d, part) == accepted {
+			out = append(out, ranked{i, p.cost(n, i, part)})
+		}
+	}
+	slices.SortStableFunc(out, func(a, b ranked) int { return cmp.Compare(a.cost, b.cost) })
+	return out
+}
+
+// cost of taking the card for the part: lower is better.
+func (p Policies) cost(n *Node, index int, part *Part) float64 {
+	c := &n.Cards[index]
+	if part.Whole {
+		return 0 // Empty cards are alike.
+	}
+	policy, cost := p.Card, 0.0
+	switch part.Class {
+	case share.Online:
+		policy = Spread
+		if c.OfflineShares > 0 {
+			cost = avoided
+		}
+	case share.Offline:
+		policy = Binpack
+		if c.Online > 0 {
+			cost = avoided
+		}
+	case share.NoClass:
+	}
+	switch {
+	case policy == Spread:
+		cost -= c.left(part)
+	case policy == Fragmentation && p.Workload.known():
+		cost += p.Workload.loss(n, index, part)
+	default:
+		cost += c.left(part)
+	}
+	return cost
+}
+
+// left is how much of the card is free, 0 to 2: compute of the part's ledger and
+// memory, each as a fraction of all.
+func (c *Card) left(part *Part) float64 {
+	compute := fraction(c.Free.Compute, c.Total.Compute)
+	if part.Amount.Offline > 0 {
+		compute = fraction(c.Free.Offline, c.Total.Offline)
+	}
+	return compute + fraction(c.Free.Memory, c.Total.Memory)
+}
+
+func fraction[T ~int32 | ~int64](of, total T) float64 {
+	if total <= 0 {
+		return 0
+	}
+	return float64(of) / float64(total)
+}
+
+func (p Policies) evaluate(n *Node, d *Demand) (Choice, float64, bool) {
+	if !n.hostFits(d) {
+		return nil, 0, false
+	}
+	choice, after, ok := p.search(n, d)
+	if !ok {
+		return nil, 0, false
+	}
+	return choice, p.nodeScore(n, after, d, choice), true
+}
+
+// search finds cards for all parts, and the node as it is with them taken.
+func (p Policies) search(n *Node, d *Demand) (Choice, *Node, bool) {
+	after := n.Clone()
+	after.FreeCPU -= d.CPU
+	after.FreeMemory -= d.Memory
+	uses := make([][]int, len(d.Parts))
+	steps := searchSteps
+	if !p.place(after, d, hardestFirst(d.Parts), uses, &steps) {
+		return nil, nil, false
+	}
+	var choice Choice
+	for part, cards := range uses {
+		for _, c := range cards {
+			choice = append(choice, Use{part, c})
+		}
+	}
+	return choice, after, true
+}
+
+// searchSteps bounds how often a demand of many different parts is tried in
+// another way. What is not found within is taken not to fit: the pod is tried
+// again when something changes.
+const searchSteps = 2000
+
+// hardestFirst is the order in which parts are placed: whole cards, then large
+// shares, since what is large has fewer places to go.
+func hardestFirst(parts []Part) []int {
+	order := make([]int, len(parts))
+	for i := range order {
+		order[i] = i
+	}
+	slices.SortStableFunc(order, func(a, b int) int {
+		x, y := &parts[a], &parts[b]
+		if x.Whole != y.Whole {
+			if x.Whole {
+				return -1
+			}
+			return 1
+		}
+		return cmp.Or(cmp.Compare(y.Amount.Compute+y.Amount.Offline, x.Amount.Compute+x.Amount.Offline),
+			cmp.Compare(y.Amount.Memory, x.Amount.Memory), cmp.Compare(y.Cards, x.Cards))
+	})
+	return order
+}
+
+// place finds cards for the parts listed in order, one after the other, going
+// back where a choice leaves a later part without room.
+func (p Policies) place(n *Node, d *Demand, order []int, uses [][]int, steps *int) bool {
+	if len(order) == 0 {
+		return true
+	}
+	part := &d.Parts[order[0]]
+	candidates := p.rank(n, d, part)
+	// Only the cheapest card is varied for parts of several cards: the window of
+	// as many cards moves along the ranking.
+	for first := 0; first+part.Cards <= len(candidates); first++ {
+		if *steps--; *steps < 0 {
+			return false
+		}
+		taken := make([]int, 0, part.Cards)
+		for _, r := range candidates[first : first+part.Cards] {
+			n.take(part, r.card)
+			taken = append(taken, r.card)
+		}
+		uses[order[0]] = taken
+		if p.place(n, d, order[1:], uses, steps) {
+			return true
+		}
+		for _, c := range taken {
+			n.release(part, c)
+		}
+	}
+	return false
+}
+
+func (p Policies) nodeScore(before, after *Node, d *Demand, choice Choice) float64 {
+	score := 0.0
+	for _, u := range choice {
+		c := &before.Cards[u.Card]
+		switch d.Parts[u.Part].Class {
+		case share.Online:
+			if c.OfflineShares > 0 {
+				score -= avoided
+			}
+		case share.Offline:
+			if c.Online > 0 {
+				score -= avoided
+			}
+		case share.NoClass:
+		}
+	}
+	switch {
+	case p.Node == Spread:
+		return score - after.used()
+	case p.Node == Fragmentation && p.Workload.known():
+		return score - p.Workload.nodeLoss(before, after)
+	}
+	return score + after.used()
+}
+
+// used is the part of the node's cards that is taken, 0 to 1: for each card the
+// scarcer of its compute and its memory.
+func (n *Node) used() float64 {
+	if len(n.Cards) == 0 {
+		return 0
+	}
+	sum := 0.0
+	for i := range n.Cards {
+		c := &n.Cards[i]
+		sum += 1 - min(fraction(c.Free.Compute, c.Total.Compute), fraction(c.Free.Offline, c.Total.Offline), c.freeMemory())
+	}
+	return sum / float64(len(n.Cards))
+}
+
+func (c *Card) freeMemory() float64 {
+	if c.Total.Memory == 0 {
+		return 1
+	}
+	return fraction(c.Free.Memory, c.Total.Memory)
+}
+
+func (p Policies) order(n *Node, d *Demand) []int {
+	out := make([]int, 0, len(n.Cards))
+	seen := make([]bool, len(n.Cards))
+	put := func(c int) {
+		if !seen[c] {
+			seen[c] = true
+			out = append(out, c)
+		}
+	}
+	if choice, _, ok := p.search(n, d); ok {
+		for _, u := range choice {
+			put(u.Card)
+		}
+	}
+	for i := range d.Parts {
+		for _, r := range p.rank(n, d, &d.Parts[i]) {
+			put(r.card)
+		}
+	}
+	for c := range n.Cards {
+		put(c)
+	}
+	return out
+}
+
+func normalize(scores []float64, top int64) []int64 {
+	out := make([]int64, len(scores))
+	if len(scores) == 0 {
+		return out
+	}
+	best, worst := slices.Max(scores), slices.Min(scores)
+	for i, s := range scores {
+		switch {
+		case s == best:
+			out[i] = top
+		default:
+			out[i] = min(int64(float64(top)*(s-worst)/(best-worst)), top-1)
+		}
+	}
+	return out
+}
