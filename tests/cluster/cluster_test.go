@@ -108,6 +108,21 @@ func TestNodeRunsPodsAndOutlivesItsComponents(t *testing.T) {
 	c.requireNothingLeft(t, command.Process.Pid)
 }
 
+func TestFakeNodesTakePodsFromAnotherScheduler(t *testing.T) {
+	t.Parallel()
+	c := newTool(t)
+	programs := c.output(t, "build", "--print")
+	// Any scheduler will do that is not where the cluster's own is.
+	scheduler := filepath.Join(c.temp, "kube-scheduler")
+	require.NoError(t, os.Symlink(filepath.Join(programs, "kube"), scheduler))
+
+	command, out := c.command(t, "run", "--timeout", "5m", "--fake-nodes", "--scheduler", scheduler, "--scheduler-config", "testdata/scheduler.yaml",
+		"--", "sh", "testdata/fake.sh", "testdata/fake.yaml")
+	require.NoError(t, command.Run(), out)
+	require.Contains(t, out.String(), "fake passed")
+	c.requireNothingLeft(t, command.Process.Pid)
+}
+
 func TestStatusIsTheCommands(t *testing.T) {
 	t.Parallel()
 	c := newTool(t)

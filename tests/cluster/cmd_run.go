@@ -8,6 +8,7 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"os/exec"
 	"os/signal"
 	"path/filepath"
 	"slices"
@@ -93,6 +94,9 @@ func runOptions(args []string) (cluster.Options, string, error) {
 	flags.BoolVar(&o.Keep, "keep", false, "after CMD, open a shell in the cluster; it goes when the shell does")
 	flags.StringVar(&o.Settings.FeatureGates, "feature-gates", "", "feature gates of the Kubernetes components: Name=true,Other=false")
 	flags.StringVar(&o.Settings.CDIDir, "cdi-dir", "/var/run/cdi", "where containerd looks for CDI specs")
+	flags.StringVar(&o.Settings.Scheduler, "scheduler", "", "program to run in place of kube-scheduler; it must know the same flags")
+	schedulerConfig := flags.String("scheduler-config", "", "KubeSchedulerConfiguration for the scheduler; reaching the API server and leader election are set for it")
+	flags.BoolVar(&o.Settings.FakeNodes, "fake-nodes", false, "run kwok, which keeps nodes with the annotation "+config.FakeNodeAnnotation+" Ready, and pods there running")
 	flags.IntVar(&o.Settings.Verbosity, "v", 2, "verbosity of kubelet's log")
 	flags.Var(&extra, "arg", "further argument of a component, as in kube-apiserver=--audit-log-path=/tmp/audit; may be repeated")
 	flags.DurationVar(&o.Timeout, "timeout", time.Hour, "how long CMD may take; 0 is for ever")
@@ -112,6 +116,9 @@ func runOptions(args []string) (cluster.Options, string, error) {
 	if o.Images, err = absolute(images); err != nil {
 		return o, "", err
 	}
+	if err := scheduler(&o.Settings, *schedulerConfig); err != nil {
+		return o, "", err
+	}
 	if o.Settings.ExtraArgs, err = extraArgs(extra); err != nil {
 		return o, "", err
 	}
@@ -122,6 +129,30 @@ func runOptions(args []string) (cluster.Options, string, error) {
 		return o, "", fmt.Errorf("find own program: %w", err)
 	}
 	return o, *sources, nil
+}
+
+// scheduler checks that the program is there and that its configuration is one,
+// before anything is started.
+func scheduler(s *config.Settings, file string) error {
+	if s.Scheduler != "" {
+		path, err := exec.LookPath(s.Scheduler)
+		if err == nil {
+			path, err = filepath.Abs(path)
+		}
+		if err != nil {
+			return fmt.Errorf("find scheduler: %w", err)
+		}
+		s.Scheduler = path
+	}
+	if file != "" {
+		content, err := os.ReadFile(file)
+		if err != nil {
+			return fmt.Errorf("read the scheduler's configuration: %w", err)
+		}
+		s.SchedulerConfig = string(content)
+	}
+	_, err := config.Files(*s)
+	return err
 }
 
 // absolute checks that the image archives are there, before anything is started.

@@ -29,14 +29,19 @@ func TestRunOptions(t *testing.T) {
 
 func TestRunOptionsAreRefusedBeforeAnythingStarts(t *testing.T) {
 	t.Parallel()
+	pod := filepath.Join(t.TempDir(), "pod.yaml")
+	require.NoError(t, os.WriteFile(pod, []byte("apiVersion: v1\nkind: Pod\n"), 0o600))
 	for name, row := range map[string]struct {
 		args []string
 		want string
 	}{
-		"no command":           {nil, "run nothing"},
-		"an image that is not": {[]string{"--image", "/does/not/exist.tar", "--", "true"}, "/does/not/exist.tar"},
-		"a component unknown":  {[]string{"--arg", "kube-proxy=--v=2", "--", "true"}, "parse --arg kube-proxy=--v=2"},
-		"an argument alone":    {[]string{"--arg", "kubelet", "--", "true"}, "parse --arg kubelet"},
+		"no command":              {nil, "run nothing"},
+		"an image that is not":    {[]string{"--image", "/does/not/exist.tar", "--", "true"}, "/does/not/exist.tar"},
+		"a component unknown":     {[]string{"--arg", "kube-proxy=--v=2", "--", "true"}, "parse --arg kube-proxy=--v=2"},
+		"a scheduler that is not": {[]string{"--scheduler", "/does/not/exist", "--", "true"}, "find scheduler"},
+		"no configuration":        {[]string{"--scheduler-config", "/does/not/exist", "--", "true"}, "read the scheduler's configuration"},
+		"another configuration":   {[]string{"--scheduler-config", pod, "--", "true"}, "it is a Pod of v1, not a KubeSchedulerConfiguration"},
+		"an argument alone":       {[]string{"--arg", "kubelet", "--", "true"}, "parse --arg kubelet"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -33,6 +33,7 @@ type step struct {
 var sourceFiles = []string{
 	"kube/go.mod", "kube/go.sum", "kube/main.go",
 	"containerd/go.mod", "containerd/go.sum",
+	"kwok/go.mod", "kwok/go.sum",
 	"pause/main.go",
 }
 
@@ -48,6 +49,8 @@ const (
 	containerdVersion = "v2.4.2"
 	containerdModule  = "github.com/containerd/containerd/v2"
 	cniPlugins        = "github.com/containernetworking/plugins/plugins"
+	kwokVersion       = "v0.8.0"
+	kwokModule        = "sigs.k8s.io/kwok"
 )
 
 func steps() []step {
@@ -70,6 +73,10 @@ func steps() []step {
 			dir: "kube", output: "kube", packages: []string{"."},
 			ldflags: kubernetesStamp(),
 			links:   []string{"etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubelet", "kubectl"},
+		},
+		{ // after Kubernetes, whose packages it shares
+			what: "kwok " + kwokVersion, expect: "the first build takes a minute on 2 cores",
+			dir: "kwok", output: "kwok", packages: []string{kwokModule + "/cmd/kwok"},
 		},
 	}
 }

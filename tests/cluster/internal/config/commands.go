@@ -17,11 +17,29 @@ const (
 	Scheduler         = "kube-scheduler"
 	Containerd        = "containerd"
 	Kubelet           = "kubelet"
+	// FakeKubelet is there only with Settings.FakeNodes.
+	FakeKubelet = "kwok"
 )
+
+// FakeNodePort is where FakeKubelet tells its health.
+const FakeNodePort = 10247
 
 // Components lists them in the order in which they can be started.
 func Components() []string {
-	return []string{Etcd, APIServer, Containerd, ControllerManager, Scheduler, Kubelet}
+	return []string{Etcd, APIServer, Containerd, ControllerManager, Scheduler, Kubelet, FakeKubelet}
+}
+
+// Foreign tells whether a component is not of Kubernetes and does not know its flags.
+func Foreign(component string) bool {
+	return component == Etcd || component == Containerd || component == FakeKubelet
+}
+
+// Program is the file that a component runs.
+func Program(s Settings, component string) string {
+	if component == Scheduler && s.Scheduler != "" {
+		return s.Scheduler
+	}
+	return s.Binary(component)
 }
 
 // Args is a component's command line.
@@ -40,8 +58,10 @@ func Args(s Settings, component string) []string {
 		args = append([]string{"--config=" + s.Etc("scheduler.yaml")}, local(s, pki.Scheduler)...)
 	case Kubelet:
 		args = kubelet(s)
+	case FakeKubelet:
+		args = fakeKubelet(s)
 	}
-	if s.FeatureGates != "" && component != Etcd && component != Containerd {
+	if s.FeatureGates != "" && !Foreign(component) {
 		args = append(args, "--feature-gates="+s.FeatureGates)
 	}
 	return append(args, s.ExtraArgs[component]...)
@@ -105,5 +125,14 @@ func kubelet(s Settings) []string {
 		"--root-dir=" + KubeletDir,
 		"--hostname-override=" + NodeName, fmt.Sprintf("--node-ip=%s", NodeIP),
 		"--v=" + strconv.Itoa(s.Verbosity),
+	}
+}
+
+func fakeKubelet(s Settings) []string {
+	return []string{
+		"--kubeconfig=" + s.PKI(pki.Admin+".kubeconfig"), "--config=" + s.Etc("kwok.yaml"),
+		"--manage-nodes-with-annotation-selector=" + FakeNodeAnnotation,
+		"--node-lease-duration-seconds=40", // as kubelet's
+		fmt.Sprintf("--server-address=127.0.0.1:%d", FakeNodePort),
 	}
 }

@@ -26,6 +26,8 @@ func TestFilesAreGolden(t *testing.T) {
 	t.Parallel()
 	files, err := Files(settings())
 	require.NoError(t, err)
+	require.Equal(t, stages, files["kwok.yaml"])
+	delete(files, "kwok.yaml")
 	for name, content := range files {
 		golden(t, filepath.Base(name), string(content))
 	}
@@ -65,7 +67,7 @@ func TestFeatureGatesAreForKubernetesOnly(t *testing.T) {
 	s := settings()
 	s.FeatureGates = "A=true"
 	for _, component := range Components() {
-		if component == Etcd || component == Containerd {
+		if component == Etcd || component == Containerd || component == FakeKubelet {
 			require.NotContains(t, Args(s, component), "--feature-gates=A=true", component)
 			continue
 		}

@@ -15,11 +15,16 @@ import (
 //go:embed templates
 var sources embed.FS
 
+// stages are templates in kwok's own language, not in ours.
+//
+//go:embed kwok/stages.yaml
+var stages []byte
+
 // values are what the templates may use.
 type values struct {
 	Settings
 	CNIDir, ContainerdSocket, NodeName, PauseImage, PodNetwork, StateDir, DNSIP string
-	AuthorityFile, KubeletCertificate, KubeletKey, SchedulerKubeconfig          string
+	AuthorityFile, KubeletCertificate, KubeletKey                               string
 }
 
 // Files renders the configuration files, by their path below Settings.Etc.
@@ -29,7 +34,6 @@ func Files(s Settings) (map[string][]byte, error) {
 		CNIDir:   s.Etc("cni"), ContainerdSocket: ContainerdSocket, NodeName: NodeName,
 		PauseImage: PauseImage, PodNetwork: PodNetwork, StateDir: RunDir + "/containerd", DNSIP: DNSIP.String(),
 		AuthorityFile: s.PKI(pki.AuthorityFile), KubeletCertificate: s.PKI(pki.Kubelet + ".crt"), KubeletKey: s.PKI(pki.Kubelet + ".key"),
-		SchedulerKubeconfig: s.PKI(pki.Scheduler + ".kubeconfig"),
 	}
 	// JSON's strings are strings in YAML and in TOML too, whatever a path has in it.
 	templates, err := template.New("").Funcs(template.FuncMap{"quote": quote}).ParseFS(sources, "templates/*")
@@ -41,7 +45,6 @@ func Files(s Settings) (map[string][]byte, error) {
 		"containerd.toml": "containerd.toml",
 		"cni.conflist":    "cni/10-tranche.conflist",
 		"kubelet.yaml":    "kubelet.yaml",
-		"scheduler.yaml":  "scheduler.yaml",
 	} {
 		var out bytes.Buffer
 		if err := templates.ExecuteTemplate(&out, source, v); err != nil {
@@ -49,7 +52,9 @@ func Files(s Settings) (map[string][]byte, error) {
 		}
 		files[file] = out.Bytes()
 	}
-	return files, nil
+	files["kwok.yaml"] = stages
+	files["scheduler.yaml"], err = schedulerConfig(s.SchedulerConfig, s.PKI(pki.Scheduler+".kubeconfig"))
+	return files, err
 }
 
 func quote(text string) (string, error) {

@@ -21,8 +21,10 @@ const (
 	// StateDir is where the driver under test keeps its records, on the node's
 	// disk: a cluster must not meet what another left.
 	StateDir = "/var/lib/tranche"
-	// NodeName is the only node.
+	// NodeName is the only node that exists.
 	NodeName = "node-1"
+	// FakeNodeAnnotation marks the objects of nodes that do not.
+	FakeNodeAnnotation = "kwok.x-k8s.io/node=fake"
 	// Server is how components on the node reach the API server.
 	Server = "https://127.0.0.1"
 	// PauseImage holds the namespaces of every pod.
@@ -67,6 +69,15 @@ type Settings struct {
 	FeatureGates string
 	// Verbosity of kubelet's log.
 	Verbosity int
+	// Scheduler runs in place of the set's kube-scheduler where it is not empty.
+	Scheduler string
+	// SchedulerConfig is a KubeSchedulerConfiguration for it; what it says of
+	// reaching the API server and of leader election does not count. Empty is
+	// Kubernetes' default.
+	SchedulerConfig string
+	// FakeNodes is whether nodes marked by FakeNodeAnnotation are kept Ready and
+	// the pods there running.
+	FakeNodes bool
 	// ExtraArgs are appended to a component's command line, by its name.
 	ExtraArgs map[string][]string
 }

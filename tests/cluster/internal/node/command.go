@@ -86,6 +86,8 @@ func environment(spec Spec) ([]string, error) {
 		"TRANCHE_CLUSTER_NODE="+config.NodeName,
 		"TRANCHE_CLUSTER_NODE_IP="+config.NodeIP.String(),
 		"TRANCHE_CLUSTER_WORK="+s.Work,
+		"TRANCHE_CLUSTER_BINARIES="+s.Binaries,
+		"TRANCHE_CLUSTER_PKI="+s.PKI(),
 		"TRANCHE_CLUSTER_LOGS="+s.Logs(),
 		"TRANCHE_CLUSTER_CGROUP="+s.Cgroup,
 		"TRANCHE_CLUSTER_CDI_DIR="+s.CDIDir,

@@ -74,6 +74,7 @@ func (a *api) probe(component string) func(context.Context) error {
 		config.ControllerManager: "https://127.0.0.1:10257/healthz",
 		config.Scheduler:         "https://127.0.0.1:10259/readyz",
 		config.Kubelet:           "http://127.0.0.1:10248/healthz",
+		config.FakeKubelet:       fmt.Sprintf("http://127.0.0.1:%d/healthz", config.FakeNodePort),
 	}[component]
 	if url == "" {
 		return containerdReady

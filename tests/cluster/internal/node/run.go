@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -98,9 +99,12 @@ func prepare(s config.Settings) error {
 func components(s config.Settings, a *api) []supervisor.Component {
 	var all []supervisor.Component
 	for _, name := range config.Components() {
+		if name == config.FakeKubelet && !s.FakeNodes {
+			continue
+		}
 		all = append(all, supervisor.Component{
 			Name: name,
-			Path: s.Binary(name), Args: config.Args(s, name),
+			Path: config.Program(s, name), Args: config.Args(s, name),
 			// containerd finds its shim on the path.
 			Env:   []string{"PATH=" + s.Binaries + ":" + os.Getenv("PATH")},
 			Log:   s.Logs(name + ".log"),
@@ -139,13 +143,17 @@ func bringUp(ctx context.Context, spec Spec, components *supervisor.Supervisor, 
 		return err
 	}
 	rest, groupCtx := errgroup.WithContext(ctx)
-	for _, name := range []string{config.ControllerManager, config.Scheduler, config.Kubelet} {
+	last := []string{config.ControllerManager, config.Scheduler, config.Kubelet}
+	if spec.Settings.FakeNodes {
+		last = append(last, config.FakeKubelet)
+	}
+	for _, name := range last {
 		rest.Go(func() error { return components.Start(groupCtx, name) })
 	}
 	if err := rest.Wait(); err != nil {
 		return err
 	}
-	say("controller-manager, scheduler and kubelet ready")
+	say("%s ready", strings.Join(last, ", "))
 	if err := await(ctx, a.usable); err != nil {
 		return fmt.Errorf("wait for the node: %w; the end of kubelet's log:\n%s", err, supervisor.Tail(spec.Settings.Logs("kubelet.log"), 15))
 	}
