@@ -194,6 +194,14 @@ cluster: machine-cluster $(CLUSTER) ## Build the programs of the test cluster; t
 $(CLUSTER): machine-build
 	@go -C tests/cluster build -buildvcs=false -o '$(CURDIR)/$@' .
 
+# The first build compiles kube-scheduler: some 3 minutes on two cores.
+.PHONY: scheduler
+scheduler: $(BIN)/tranche-scheduler ## Build tranche-scheduler, which needs all of kube-scheduler, into build/bin
+
+.PHONY: $(BIN)/tranche-scheduler
+$(BIN)/tranche-scheduler: machine-build
+	@go -C cmd/tranche-scheduler build -buildvcs=$(VCS) -ldflags "$(LDFLAGS)" -o '$(CURDIR)/$@' .
+
 .PHONY: $(BIN)/demo
 $(BIN)/demo: machine-build
 	@$(GO_BUILD) -o $@ ./demo/run

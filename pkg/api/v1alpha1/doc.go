@@ -2,8 +2,9 @@
 
 // Package v1alpha1 holds the kinds of the API group tranche.dev: ShareConfig,
 // the opaque parameters of DeviceClasses and ResourceClaims, ShareStatus, which is
-// written into the status of a claim, and NodeConfig, the configuration file of
-// tranche-node; and the labels of the group. The node, the controller and the
+// written into the status of a claim, NodeConfig, the configuration file of
+// tranche-node, and TrancheArgs, the arguments of the scheduler's plug-in; and the
+// labels and annotations of the group. The node, the controller and the
 // command line tools all read them through this package, so that a document means
 // the same everywhere: decoding is strict, defaults are set in one place, and
 // validation answers with field paths and with what is right.

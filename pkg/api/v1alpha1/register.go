@@ -18,6 +18,7 @@ const (
 	KindShareConfig = "ShareConfig"
 	KindNodeConfig  = "NodeConfig"
 	KindShareStatus = "ShareStatus"
+	KindTrancheArgs = "TrancheArgs"
 )
 
 // GroupVersion is what apiVersion says in every document of this package.
@@ -27,7 +28,7 @@ func GroupVersion() schema.GroupVersion {
 
 // AddToScheme makes the kinds known to a scheme.
 func AddToScheme(scheme *runtime.Scheme) error {
-	scheme.AddKnownTypes(GroupVersion(), &ShareConfig{}, &NodeConfig{}, &ShareStatus{})
+	scheme.AddKnownTypes(GroupVersion(), &ShareConfig{}, &NodeConfig{}, &ShareStatus{}, &TrancheArgs{})
 	return nil
 }
 

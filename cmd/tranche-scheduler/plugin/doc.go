@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package plugin is kube-scheduler's plug-in Tranche. It takes the place of
+// DynamicResources, which it wraps: allocation itself, reserving, binding and
+// everything else about claims stays what Kubernetes does. What Tranche adds is
+// which card is tried first, which node is best, why nothing fits, and who gives
+// way to whom.
+//
+// An attempt is what is known about one pod during one scheduling cycle. It begins
+// in PreFilter with the one copy of all allocations that DynamicResources makes
+// anyway, and lives in the CycleState. Filter and Score, which run concurrently for
+// many nodes, only read it, but for the nodes that it remembers under a lock.
+//
+// The inventory and the ledger are shared by all profiles of one process and kept
+// up to date from one attempt to the next. Both are safe for concurrent use.
+package plugin

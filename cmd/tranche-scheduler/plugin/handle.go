@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package plugin
+
+import (
+	"sync"
+
+	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/dynamic-resource-allocation/structured"
+	fwk "k8s.io/kube-scheduler/framework"
+)
+
+// handle is what the wrapped plug-in is given for its framework: the same one,
+// with a view of claims and slices that an attempt can arrange.
+type handle struct {
+	fwk.Handle
+	view *view
+}
+
+func (h *handle) SharedDRAManager() fwk.SharedDRAManager { return h.view }
+
+// view stands between the wrapped plug-in and the scheduler's own state. While an
+// attempt is shown, the state of allocations is gathered at most once for it, and
+// the slices are those that it arranges. Otherwise nothing is changed.
+type view struct {
+	fwk.SharedDRAManager
+	// onPending is told of allocations that are made and not yet written.
+	onPending func(*resourceapi.ResourceClaim)
+
+	// showing is held by the one attempt that is shown.
+	showing sync.Mutex
+	mutex   sync.Mutex
+	shown   *attempt
+}
+
+// show runs call with the attempt in view. Scheduling cycles follow each other,
+// so nobody waits here in practice.
+func (v *view) show(a *attempt, call func() *fwk.Status) *fwk.Status {
+	v.showing.Lock()
+	defer v.showing.Unlock()
+	v.set(a)
+	defer v.set(nil)
+	return call()
+}
+
+func (v *view) set(a *attempt) {
+	v.mutex.Lock()
+	defer v.mutex.Unlock()
+	v.shown = a
+}
+
+func (v *view) attempt() *attempt {
+	v.mutex.Lock()
+	defer v.mutex.Unlock()
+	return v.shown
+}
+
+func (v *view) ResourceClaims() fwk.ResourceClaimTracker {
+	return &claimView{ResourceClaimTracker: v.SharedDRAManager.ResourceClaims(), view: v}
+}
+
+func (v *view) ResourceSlices() fwk.ResourceSliceLister {
+	return &sliceView{ResourceSliceLister: v.SharedDRAManager.ResourceSlices(), view: v}
+}
+
+type claimView struct {
+	fwk.ResourceClaimTracker
+	view *view
+}
+
+// GatherAllocatedState copies the allocations of the whole cluster, which takes
+// milliseconds where there are many: the attempt keeps what it got the first
+// time. Until the attempt ends nobody else allocates, and what is released
+// meanwhile is found by the next one.
+func (c *claimView) GatherAllocatedState() (*structured.AllocatedState, error) {
+	a := c.view.attempt()
+	if a != nil && a.allocated != nil {
+		return a.allocated, nil
+	}
+	state, err := c.ResourceClaimTracker.GatherAllocatedState()
+	if a != nil && err == nil {
+		a.allocated = state
+	}
+	return state, err
+}
+
+func (c *claimView) SignalClaimPendingAllocation(uid types.UID, claim *resourceapi.ResourceClaim) error {
+	err := c.ResourceClaimTracker.SignalClaimPendingAllocation(uid, claim)
+	if err == nil && c.view.onPending != nil {
+		c.view.onPending(claim)
+	}
+	return err
+}
+
+type sliceView struct {
+	fwk.ResourceSliceLister
+	view *view
+}
+
+func (s *sliceView) ListWithDeviceTaintRules() ([]*resourceapi.ResourceSlice, error) {
+	list, err := s.ResourceSliceLister.ListWithDeviceTaintRules()
+	if a := s.view.attempt(); a != nil && err == nil {
+		return a.arrange(list), nil
+	}
+	return list, err
+}
