@@ -146,7 +146,7 @@ func (s *Scheduler) feasible(t *tenant, now Time) bool {
 			continue
 		}
 		h := m.board.holder
-		if m.board.best(m.lower, now, 0) != m || h != nil && m.board.leaves(h, m, now) > now+s.config.Least {
+		if m.board.best(m.lower, now, 0) != m || h != nil && m.board.yields(h, m, now) > now+s.config.Least {
 			g.pressing = false
 			return false
 		}
@@ -157,8 +157,8 @@ func (s *Scheduler) feasible(t *tenant, now Time) bool {
 	return true
 }
 
-// leaves is when the holder makes room for one of a gang.
-func (b *board) leaves(h, m *tenant, now Time) Time {
+// yields is when the holder makes room for one of a gang.
+func (b *board) yields(h, m *tenant, now Time) Time {
 	if h.withheld || !h.wants || h.lower && !m.lower {
 		return now
 	}
