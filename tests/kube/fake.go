@@ -68,6 +68,16 @@ func (n FakeNode) Slices(node *corev1.Node) ([]*resourceapi.ResourceSlice, error
 	return objects, nil
 }
 
+// Devices are the names of the cards, by index.
+func (n FakeNode) Devices() []string {
+	fleet := sim.Fleet{Cards: n.Cards}
+	var names []string
+	for _, c := range fleet.Present(n.Name) {
+		names = append(names, c.DeviceName())
+	}
+	return names
+}
+
 // CreateFakeNode creates the node and publishes its cards.
 func CreateFakeNode(ctx context.Context, client kubernetes.Interface, n FakeNode) error {
 	node, err := client.CoreV1().Nodes().Create(ctx, n.Node(), metav1.CreateOptions{})
