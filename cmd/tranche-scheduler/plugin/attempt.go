@@ -3,26 +3,64 @@
 package plugin
 
 import (
+	"context"
 	"errors"
+	"slices"
+	"sync"
 
 	v1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/dynamic-resource-allocation/resourceclaim"
 	"k8s.io/dynamic-resource-allocation/structured"
 	fwk "k8s.io/kube-scheduler/framework"
 
-	"github.com/tranche-dra/tranche/pkg/api/v1alpha1"
+	"github.com/tranche-dra/tranche/pkg/card"
+	"github.com/tranche-dra/tranche/pkg/claims"
 	"github.com/tranche-dra/tranche/pkg/placement"
+	published "github.com/tranche-dra/tranche/pkg/slices"
 )
 
 const stateKey fwk.StateKey = Name
 
 // attempt is one pod's way through one scheduling cycle.
 type attempt struct {
-	pod      *v1.Pod
-	policies placement.Policies
-	// allocated is the one copy of what is allocated in the cluster, nil where it
-	// could not be had.
+	pod       *v1.Pod
+	policies  placement.Policies
+	wish      *wish
+	matcher   *matcher
+	ledger    *ledger
+	inventory *inventory
+	// stock is what there is, and allocated what is taken of it: the one copy for
+	// this attempt, nil where it could not be had.
+	stock     *stock
 	allocated *structured.AllocatedState
+	// trusted says that a node is taken by what the model says of it, and that the
+	// allocator runs for the chosen one only, in Reserve.
+	trusted bool
+	// only names the chosen node from then on.
+	only string
+
+	// changes are what is to be thought of as otherwise, by node: see suppose.
+	changes map[string][]func(*placement.Node)
+
+	mutex sync.Mutex
+	// findings by node.
+	findings map[string]*finding
+}
+
+// finding is what was found out about one node.
+type finding struct {
+	// fits by the model, and then choice and score say how well.
+	fits   bool
+	choice placement.Choice
+	score  float64
+	// certain findings need no allocator.
+	certain bool
+	// shortage says why it does not fit, never that it would not even if all of the
+	// node's cards were free; because has a better explanation where there is one.
+	shortage placement.Shortage
+	never    bool
+	because  string
 }
 
 var errNoAttempt = errors.New("PreFilter did not run for this pod")
@@ -39,23 +77,186 @@ func attemptOf(state fwk.CycleState) (*attempt, error) {
 	return a, nil
 }
 
-// Clone is called to try what would be if pods came or went on a node.
+// Clone is called to try what would be if pods came or went on a node. What was
+// found so far does not hold for the clone.
 func (a *attempt) Clone() fwk.StateData {
-	c := *a
-	return &c
-}
-
-// begin reads what the pod asks for.
-func (p *Plugin) begin(pod *v1.Pod) (*attempt, *fwk.Status) {
-	policies, err := v1alpha1.PlacementOfAnnotations(pod.Annotations, p.policies)
-	if err != nil {
-		return nil, fwk.NewStatus(fwk.UnschedulableAndUnresolvable, err.Error())
+	c := &attempt{
+		pod: a.pod, policies: a.policies, wish: a.wish, matcher: a.matcher, ledger: a.ledger,
+		inventory: a.inventory, stock: a.stock, allocated: a.allocated, trusted: a.trusted, only: a.only,
+		findings: make(map[string]*finding),
 	}
-	return &attempt{pod: pod, policies: policies}, nil
+	if len(a.changes) > 0 {
+		c.changes = make(map[string][]func(*placement.Node), len(a.changes))
+		for node, of := range a.changes {
+			c.changes[node] = slices.Clone(of)
+		}
+	}
+	return c
 }
 
-// arrange is the slices in the order in which the allocator is to try their
-// cards. What is given is shared with others and never changed.
-func (a *attempt) arrange(list []*resourceapi.ResourceSlice) []*resourceapi.ResourceSlice {
-	return list
+// suppose makes the attempt think of a node as changed, after everything that it
+// was told before.
+func (a *attempt) suppose(node string, change func(*placement.Node)) {
+	if a.changes == nil {
+		a.changes = make(map[string][]func(*placement.Node))
+	}
+	a.changes[node] = append(a.changes[node], change)
+	a.mutex.Lock()
+	defer a.mutex.Unlock()
+	delete(a.findings, node)
+}
+
+// find looks at a node, once.
+func (a *attempt) find(ctx context.Context, name string) *finding {
+	a.mutex.Lock()
+	f := a.findings[name]
+	a.mutex.Unlock()
+	if f != nil {
+		return f
+	}
+	f = a.look(ctx, name)
+	a.mutex.Lock()
+	defer a.mutex.Unlock()
+	a.findings[name] = f
+	return f
+}
+
+// knows tells whether there is anything to be said by the model.
+func (a *attempt) knows() bool {
+	return a.stock != nil && a.allocated != nil && len(a.wish.parts) > 0
+}
+
+func (a *attempt) look(ctx context.Context, name string) *finding {
+	h := a.stock.hosts[name]
+	if h == nil {
+		h = &host{name: name, node: placement.Node{Name: name}, modelled: true, others: &foreign{}}
+	}
+	demand, f := a.demand(ctx, h)
+	if f.because != "" {
+		return f
+	}
+	now := a.node(h)
+	f.choice, f.score, f.fits = a.policies.Evaluate(now, demand)
+	if f.fits {
+		f.certain = f.certain && a.wish.complete
+		return f
+	}
+	f.shortage = placement.Explain(now, demand)
+	f.never = !placement.Fits(a.tolerated(h, h.node.Clone()), demand)
+	return f
+}
+
+// demand is what the pod asks of this very node, with its cards' attributes
+// looked at. The finding says how far the model reaches there.
+func (a *attempt) demand(ctx context.Context, h *host) (*placement.Demand, *finding) {
+	f := &finding{certain: h.modelled}
+	d := &placement.Demand{Parts: a.wish.parts}
+	f.certain = f.certain && (len(a.wish.of) == 1 || !a.wish.tolerant || !h.tainted())
+	own := false
+	for i := range a.wish.of {
+		asked := &a.wish.of[i]
+		m := h.matching(ctx, a.matcher, asked.selection)
+		f.certain = f.certain && m.err == nil && !h.others.matching(ctx, a.matcher, asked.selection).concerns() &&
+			!a.stock.elsewhere.matching(ctx, a.matcher, asked.selection).concerns() &&
+			(a.wish.parts[i].Whole || !h.offersWhole(m))
+		if accepts := m.accepts(); accepts != nil {
+			if !own {
+				d.Parts, own = slices.Clone(d.Parts), true
+			}
+			d.Parts[i].Accepts = accepts
+		}
+		switch {
+		case !f.certain:
+		case asked.impossible != "":
+			f.because, f.never = asked.request+" "+asked.impossible, true
+		case m.err != nil && !m.any:
+			f.because, f.never = asked.request+": selector has no answer for card "+m.device+": "+m.err.Error(), true
+		}
+	}
+	return d, f
+}
+
+// concerns tells whether some device is accepted, or whether that cannot be told.
+func (f *match) concerns() bool { return f.any || f.err != nil }
+
+// offersWhole tells whether a card that is only given whole is accepted: the
+// allocator gives it to whoever asks for no more than it has.
+func (h *host) offersWhole(m *match) bool {
+	for i := range h.node.Cards {
+		if h.node.Cards[i].WholeOnly && m.accepted[i] {
+			return true
+		}
+	}
+	return false
+}
+
+// node is the model of the node as it is now, and as it is supposed to be.
+func (a *attempt) node(h *host) *placement.Node {
+	n := h.node.Clone()
+	for i := range n.Cards {
+		a.take(&n.Cards[i], h.cards[i].id)
+	}
+	for _, change := range a.changes[h.name] {
+		change(n)
+	}
+	return a.tolerated(h, n)
+}
+
+// take books what is allocated of a card.
+func (a *attempt) take(c *placement.Card, id structured.DeviceID) {
+	if a.allocated.AllocatedDevices.Has(id) {
+		c.Free, c.Unclassed = placement.Amount{}, 1
+		return
+	}
+	consumed, ok := a.allocated.AggregatedCapacity[id]
+	if !ok {
+		return
+	}
+	percent := func(name resourceapi.QualifiedName) placement.Milli {
+		if q := consumed[name]; q != nil {
+			return placement.FromPercent(card.Percent(q.Value()))
+		}
+		return 0
+	}
+	c.Free.Compute = max(c.Free.Compute-percent(claims.Cores), 0)
+	c.Free.Offline = max(c.Free.Offline-percent(claims.OfflineCores), 0)
+	if q := consumed[claims.Memory]; q != nil {
+		c.Free.Memory = max(c.Free.Memory-card.MiB((q.Value()+1<<20-1)>>20), 0)
+	}
+	var shares int32 = 1
+	if q := consumed[published.CapacitySlots]; q != nil {
+		shares = int32(min(q.Value(), maxSlots)) //nolint:gosec // bounded
+	}
+	c.Free.Slots = max(c.Free.Slots-shares, 0)
+	// Which of the shares are online is known from the claims, which may be a
+	// moment behind; how many there are is certain.
+	online, offline := a.ledger.on(id)
+	c.OfflineShares = min(offline, shares)
+	c.Online = min(online, shares-c.OfflineShares)
+	c.Unclassed = shares - c.OfflineShares - c.Online
+}
+
+// tolerated marks the cards whose taints keep the pod away.
+func (a *attempt) tolerated(h *host, n *placement.Node) *placement.Node {
+	for i := range h.cards {
+		for _, taint := range h.cards[i].taints {
+			if !a.tolerates(taint) {
+				n.Cards[i].Tainted = true
+			}
+		}
+	}
+	return n
+}
+
+// tolerates tells whether every request tolerates the taint. Where only some do,
+// cards are left out that the allocator might take.
+func (a *attempt) tolerates(taint resourceapi.DeviceTaint) bool {
+	for i := range a.wish.of {
+		if !slices.ContainsFunc(a.wish.of[i].tolerations, func(t resourceapi.DeviceToleration) bool {
+			return resourceclaim.ToleratesTaint(t, taint)
+		}) {
+			return false
+		}
+	}
+	return true
 }

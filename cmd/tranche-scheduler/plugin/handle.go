@@ -3,6 +3,7 @@
 package plugin
 
 import (
+	"context"
 	"sync"
 
 	resourceapi "k8s.io/api/resource/v1"
@@ -25,32 +26,40 @@ func (h *handle) SharedDRAManager() fwk.SharedDRAManager { return h.view }
 // the slices are those that it arranges. Otherwise nothing is changed.
 type view struct {
 	fwk.SharedDRAManager
-	// onPending is told of allocations that are made and not yet written.
-	onPending func(*resourceapi.ResourceClaim)
+	// ledger is told of allocations that are made and not yet written.
+	ledger *ledger
 
 	// showing is held by the one attempt that is shown.
 	showing sync.Mutex
 	mutex   sync.Mutex
-	shown   *attempt
+	shown   *shown
+}
+
+// shown is the attempt in view, with how it arranges slices.
+type shown struct {
+	*attempt
+	arranged func([]*resourceapi.ResourceSlice) []*resourceapi.ResourceSlice
 }
 
 // show runs call with the attempt in view. Scheduling cycles follow each other,
 // so nobody waits here in practice.
-func (v *view) show(a *attempt, call func() *fwk.Status) *fwk.Status {
+func (v *view) show(ctx context.Context, a *attempt, call func()) {
 	v.showing.Lock()
 	defer v.showing.Unlock()
-	v.set(a)
+	v.set(&shown{attempt: a, arranged: func(list []*resourceapi.ResourceSlice) []*resourceapi.ResourceSlice {
+		return a.arrange(ctx, list)
+	}})
 	defer v.set(nil)
-	return call()
+	call()
 }
 
-func (v *view) set(a *attempt) {
+func (v *view) set(s *shown) {
 	v.mutex.Lock()
 	defer v.mutex.Unlock()
-	v.shown = a
+	v.shown = s
 }
 
-func (v *view) attempt() *attempt {
+func (v *view) current() *shown {
 	v.mutex.Lock()
 	defer v.mutex.Unlock()
 	return v.shown
@@ -74,7 +83,7 @@ type claimView struct {
 // time. Until the attempt ends nobody else allocates, and what is released
 // meanwhile is found by the next one.
 func (c *claimView) GatherAllocatedState() (*structured.AllocatedState, error) {
-	a := c.view.attempt()
+	a := c.view.current()
 	if a != nil && a.allocated != nil {
 		return a.allocated, nil
 	}
@@ -87,8 +96,8 @@ func (c *claimView) GatherAllocatedState() (*structured.AllocatedState, error) {
 
 func (c *claimView) SignalClaimPendingAllocation(uid types.UID, claim *resourceapi.ResourceClaim) error {
 	err := c.ResourceClaimTracker.SignalClaimPendingAllocation(uid, claim)
-	if err == nil && c.view.onPending != nil {
-		c.view.onPending(claim)
+	if err == nil {
+		c.view.ledger.observe(claim)
 	}
 	return err
 }
@@ -100,8 +109,8 @@ type sliceView struct {
 
 func (s *sliceView) ListWithDeviceTaintRules() ([]*resourceapi.ResourceSlice, error) {
 	list, err := s.ResourceSliceLister.ListWithDeviceTaintRules()
-	if a := s.view.attempt(); a != nil && err == nil {
-		return a.arrange(list), nil
+	if a := s.view.current(); a != nil && err == nil {
+		return a.arranged(list), nil
 	}
 	return list, err
 }

@@ -6,7 +6,6 @@ import (
 	"context"
 	"fmt"
 
-	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
 	fwk "k8s.io/kube-scheduler/framework"
@@ -28,6 +27,15 @@ type Plugin struct {
 	framework fwk.Handle
 	view      *view
 	policies  placement.Policies
+	shared    *shared
+	doubts    doubts
+}
+
+// shared is what the profiles of one process have in common.
+type shared struct {
+	inventory *inventory
+	ledger    *ledger
+	matcher   *matcher
 }
 
 var (
@@ -43,19 +51,28 @@ var (
 	_ fwk.SignPlugin        = &Plugin{}
 )
 
-// NewFactory makes the factory that kube-scheduler calls once for each profile.
+// NewFactory makes the factory that kube-scheduler calls once for each profile, one
+// after the other. All of them are taken to be of one scheduler.
 func NewFactory() frameworkruntime.PluginFactory {
+	var common *shared
 	return func(ctx context.Context, raw runtime.Object, framework fwk.Handle) (fwk.Plugin, error) {
 		args, err := argsOf(raw)
 		if err != nil {
 			return nil, err
 		}
-		p := &Plugin{
-			framework: framework,
-			view:      &view{SharedDRAManager: framework.SharedDRAManager()},
-			policies:  placement.Policies{Node: args.NodePolicy, Card: args.CardPolicy},
-		}
 		features := plfeature.NewSchedulerFeaturesFromGates(utilfeature.DefaultFeatureGate)
+		if common == nil {
+			common = &shared{inventory: &inventory{}, ledger: newLedger(), matcher: newMatcher(features)}
+			claims := framework.SharedInformerFactory().Resource().V1().ResourceClaims().Informer()
+			if _, err := claims.AddEventHandler(common.ledger.handlers()); err != nil {
+				return nil, fmt.Errorf("follow claims: %w", err)
+			}
+		}
+		p := &Plugin{
+			framework: framework, shared: common,
+			view:     &view{SharedDRAManager: framework.SharedDRAManager(), ledger: common.ledger},
+			policies: placement.Policies{Node: args.NodePolicy, Card: args.CardPolicy},
+		}
 		inner := &config.DynamicResourcesArgs{FilterTimeout: args.FilterTimeout, BindingTimeout: args.BindingTimeout}
 		wrapped, err := dynamicresources.New(ctx, inner, &handle{Handle: framework, view: p.view}, features)
 		if err != nil {
@@ -94,25 +111,3 @@ func argsOf(raw runtime.Object) (*v1alpha1.TrancheArgs, error) {
 
 // Name under which the plug-in is registered.
 func (p *Plugin) Name() string { return Name }
-
-// PreFilter begins the pod's attempt.
-func (p *Plugin) PreFilter(ctx context.Context, state fwk.CycleState, pod *v1.Pod, nodes []fwk.NodeInfo) (*fwk.PreFilterResult, *fwk.Status) {
-	a, status := p.begin(pod)
-	if status != nil {
-		return nil, status
-	}
-	var result *fwk.PreFilterResult
-	status = p.view.show(a, func() (status *fwk.Status) {
-		result, status = p.DynamicResources.PreFilter(ctx, state, pod, nodes)
-		return status
-	})
-	if status.IsSuccess() {
-		state.Write(stateKey, a)
-	}
-	return result, status
-}
-
-// Filter asks the model first, and the allocator where the model cannot tell.
-func (p *Plugin) Filter(ctx context.Context, state fwk.CycleState, pod *v1.Pod, node fwk.NodeInfo) *fwk.Status {
-	return p.DynamicResources.Filter(ctx, state, pod, node)
-}

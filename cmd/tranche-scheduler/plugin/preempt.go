@@ -21,3 +21,8 @@ func (p *Plugin) AddPod(_ context.Context, _ fwk.CycleState, _ *v1.Pod, _ fwk.Po
 func (p *Plugin) RemovePod(_ context.Context, _ fwk.CycleState, _ *v1.Pod, _ fwk.PodInfo, _ fwk.NodeInfo) *fwk.Status {
 	return nil
 }
+
+// preempt makes others give way to the pod, where that makes room.
+func (p *Plugin) preempt(context.Context, fwk.CycleState, *attempt, fwk.NodeToStatusReader) (*fwk.PostFilterResult, *fwk.Status) {
+	return nil, fwk.NewStatus(fwk.Unschedulable)
+}

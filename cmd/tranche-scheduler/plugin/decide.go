@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package plugin
+
+import (
+	"context"
+	"fmt"
+	"sync"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
+	fwk "k8s.io/kube-scheduler/framework"
+
+	"github.com/tranche-dra/tranche/pkg/placement"
+)
+
+// Filter asks the model first, and the allocator where the model cannot tell. The
+// allocator takes some tenths of a millisecond for a node, the model a few
+// microseconds.
+func (p *Plugin) Filter(ctx context.Context, state fwk.CycleState, pod *v1.Pod, node fwk.NodeInfo) *fwk.Status {
+	a, err := attemptOf(state)
+	if err != nil || !a.knows() {
+		return preemptible(p.DynamicResources.Filter(ctx, state, pod, node))
+	}
+	f := a.find(ctx, node.Node().Name)
+	switch {
+	case f.certain && !f.fits:
+		return f.status()
+	case f.certain && a.trusted:
+		return nil
+	}
+	status := preemptible(p.DynamicResources.Filter(ctx, state, pod, node))
+	if cannotAllocate(status) && !f.fits {
+		return f.status()
+	}
+	return status
+}
+
+// PostFilter is called when no node will do. Claims that stand in their own way are
+// released first, as the wrapped plug-in does; then others may have to give way; and
+// where neither helps it is said what is missing in the cluster.
+func (p *Plugin) PostFilter(ctx context.Context, state fwk.CycleState, pod *v1.Pod, nodes fwk.NodeToStatusReader) (*fwk.PostFilterResult, *fwk.Status) {
+	result, status := p.DynamicResources.PostFilter(ctx, state, pod, nodes)
+	if !status.IsRejected() || len(status.Reasons()) > 0 {
+		return result, status
+	}
+	a, err := attemptOf(state)
+	if err != nil {
+		return result, status
+	}
+	if result, status := p.preempt(ctx, state, a, nodes); !status.IsRejected() {
+		return result, status
+	}
+	if sentence := a.sum(); sentence != "" {
+		status = fwk.NewStatus(fwk.Unschedulable, sentence)
+	}
+	return result, status
+}
+
+// Score is given by NormalizeScore, which knows all nodes.
+func (p *Plugin) Score(ctx context.Context, state fwk.CycleState, pod *v1.Pod, node fwk.NodeInfo) (int64, *fwk.Status) {
+	a, err := attemptOf(state)
+	if err != nil || !a.scores() {
+		return p.DynamicResources.Score(ctx, state, pod, node)
+	}
+	a.find(ctx, node.Node().Name)
+	return 0, nil
+}
+
+// ScoreExtensions is for NormalizeScore.
+func (p *Plugin) ScoreExtensions() fwk.ScoreExtensions { return p }
+
+// NormalizeScore gives each node its score, the best the highest there is.
+func (p *Plugin) NormalizeScore(ctx context.Context, state fwk.CycleState, pod *v1.Pod, scores fwk.NodeScoreList) *fwk.Status {
+	a, err := attemptOf(state)
+	if err != nil || !a.scores() {
+		return p.DynamicResources.NormalizeScore(ctx, state, pod, scores)
+	}
+	values := make([]float64, len(scores))
+	var worst float64
+	for i := range scores {
+		f := a.find(ctx, scores[i].Name)
+		values[i] = f.score
+		worst = min(worst, f.score)
+	}
+	for i := range scores {
+		if !a.find(ctx, scores[i].Name).fits {
+			values[i] = worst - 1 // the allocator knows of something there, nobody knows how good it is
+		}
+	}
+	for i, score := range placement.Normalize(values, fwk.MaxNodeScore) {
+		scores[i].Score = score
+	}
+	return nil
+}
+
+// scores tells whether nodes are compared by what is free in their cards. Requests
+// with alternatives are compared by which of them can be had.
+func (a *attempt) scores() bool { return a.knows() && !a.wish.prioritized }
+
+// Reserve allocates on the chosen node where Filter took the model's word for it.
+func (p *Plugin) Reserve(ctx context.Context, state fwk.CycleState, pod *v1.Pod, nodeName string) *fwk.Status {
+	a, err := attemptOf(state)
+	if err == nil && a.knows() && a.trusted && a.find(ctx, nodeName).certain {
+		if status := p.allocate(ctx, state, a, nodeName); !status.IsSuccess() {
+			// Next time the allocator is asked for every node.
+			p.doubts.add(pod.UID)
+			return fwk.AsStatus(fmt.Errorf("allocate on node %s, which was found to have room: %w", nodeName, status.AsError()))
+		}
+	}
+	return p.DynamicResources.Reserve(ctx, state, pod, nodeName)
+}
+
+// allocate runs what PreFilter and Filter left out, with the slices of one node
+// and what was gathered before.
+func (p *Plugin) allocate(ctx context.Context, state fwk.CycleState, a *attempt, nodeName string) *fwk.Status {
+	node, err := p.framework.SnapshotSharedLister().NodeInfos().Get(nodeName)
+	if err != nil {
+		return fwk.AsStatus(fmt.Errorf("look up node: %w", err))
+	}
+	a.only = nodeName
+	if _, status := p.allocator(ctx, state, a, []fwk.NodeInfo{node}); !status.IsSuccess() {
+		return status
+	}
+	return p.DynamicResources.Filter(ctx, state, a.pod, node)
+}
+
+// doubts are pods for which model and allocator disagreed. It should stay empty:
+// it is there so that a disagreement costs one attempt and not the pod's life.
+type doubts struct {
+	mutex sync.Mutex
+	pods  sets.Set[types.UID]
+}
+
+// maxDoubts bounds what is kept of pods that may be long gone.
+const maxDoubts = 1000
+
+func (d *doubts) add(uid types.UID) {
+	d.mutex.Lock()
+	defer d.mutex.Unlock()
+	if d.pods.Len() >= maxDoubts || d.pods == nil {
+		d.pods = sets.New[types.UID]()
+	}
+	d.pods.Insert(uid)
+}
+
+func (d *doubts) has(uid types.UID) bool {
+	d.mutex.Lock()
+	defer d.mutex.Unlock()
+	return d.pods.Has(uid)
+}
