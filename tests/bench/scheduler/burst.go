@@ -4,12 +4,14 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
@@ -21,15 +23,31 @@ import (
 // patience is for one burst; it only ends runs that have failed.
 const patience = 10 * time.Minute
 
-// burstLabel tells the burst's pods from those that hold the shares.
-var burstLabel = labels.Set{"burst": "yes"}
+// set is pods that are made and taken away together, by their label.
+type set string
+
+const (
+	burst   set = "burst"
+	misfits set = "misfit"
+)
+
+func (s set) name(i int) string  { return fmt.Sprintf("%s-%05d", s, i) }
+func (s set) labels() labels.Set { return labels.Set{"set": string(s)} }
+func (s set) options() metav1.ListOptions {
+	return metav1.ListOptions{LabelSelector: s.labels().String(), TimeoutSeconds: new(int64(patience.Seconds()))}
+}
 
 // round measures one scheduler with one burst and takes the burst away again.
-func (c *cluster) round(ctx context.Context, s contender, pods int, seed uint64) (*result, error) {
-	if err := c.makeBurst(ctx, s.profile, pods, seed); err != nil {
+func (c *cluster) round(ctx context.Context, s contender, o options, seed uint64) (*result, error) {
+	random := rand.New(rand.NewPCG(3, seed))
+	claims := make([]*resourceapi.ResourceClaim, o.burst)
+	for i := range claims {
+		claims[i] = claimOf(burst.name(i), someAsk(random))
+	}
+	if err := c.make(ctx, burst, s.profile, claims); err != nil {
 		return nil, err
 	}
-	got, err := c.measure(ctx, s, pods)
+	got, err := c.measure(ctx, s, o)
 	if err != nil {
 		return nil, err
 	}
@@ -40,24 +58,17 @@ func (c *cluster) round(ctx context.Context, s contender, pods int, seed uint64)
 	if over := holdings.OverCommitted(); len(over) > 0 {
 		return nil, fmt.Errorf("it has given away more than there is: %s", strings.Join(over, "; "))
 	}
-	return got, c.clear(ctx, pods)
+	return got, errors.Join(c.clear(ctx, burst, o.burst), c.clear(ctx, misfits, o.misfits))
 }
 
-func burstName(i int) string { return fmt.Sprintf("burst-%05d", i) }
-
-// makeBurst makes the pods while nobody schedules. The same seed makes the same burst.
-func (c *cluster) makeBurst(ctx context.Context, profile string, pods int, seed uint64) error {
-	random := rand.New(rand.NewPCG(3, seed))
-	asks := make([]ask, pods)
-	for i := range asks {
-		asks[i] = someAsk(random)
-	}
-	return each(ctx, pods, func(ctx context.Context, i int) error {
-		if _, err := c.ResourceV1().ResourceClaims(namespace).Create(ctx, claimOf(burstName(i), asks[i]), metav1.CreateOptions{}); err != nil {
+// make makes a pod for each claim, which is its own.
+func (c *cluster) make(ctx context.Context, of set, profile string, claims []*resourceapi.ResourceClaim) error {
+	return each(ctx, len(claims), func(ctx context.Context, i int) error {
+		if _, err := c.ResourceV1().ResourceClaims(namespace).Create(ctx, claims[i], metav1.CreateOptions{}); err != nil {
 			return fmt.Errorf("create claim: %w", err)
 		}
-		pod := podOf(burstName(i))
-		pod.Labels, pod.Spec.SchedulerName = burstLabel, profile
+		pod := podOf(claims[i].Name)
+		pod.Labels, pod.Spec.SchedulerName = of.labels(), profile
 		if _, err := c.CoreV1().Pods(namespace).Create(ctx, pod, metav1.CreateOptions{}); err != nil {
 			return fmt.Errorf("create pod: %w", err)
 		}
@@ -65,11 +76,12 @@ func (c *cluster) makeBurst(ctx context.Context, profile string, pods int, seed 
 	})
 }
 
-// measure starts the scheduler and watches it bind the burst.
-func (c *cluster) measure(ctx context.Context, s contender, pods int) (*result, error) {
+// measure starts the scheduler, watches it bind the burst, and then asks for
+// what cannot be had.
+func (c *cluster) measure(ctx context.Context, s contender, o options) (*result, error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	watcher, err := c.CoreV1().Pods(namespace).Watch(ctx, metav1.ListOptions{LabelSelector: burstLabel.String(), TimeoutSeconds: new(int64(patience.Seconds()))})
+	watcher, err := c.CoreV1().Pods(namespace).Watch(ctx, burst.options())
 	if err != nil {
 		return nil, fmt.Errorf("watch the burst: %w", err)
 	}
@@ -80,11 +92,40 @@ func (c *cluster) measure(ctx context.Context, s contender, pods int) (*result, 
 	}
 	defer p.stop()
 	got := &result{}
-	if err := got.follow(ctx, p, watcher, pods); err != nil {
+	if err := got.follow(ctx, p, watcher, o.burst); err != nil {
 		return nil, fmt.Errorf("%w; see %s", err, p.log)
 	}
-	err = got.read(ctx, p)
+	if err := got.read(ctx, p); err != nil {
+		return nil, err
+	}
+	if err := c.refuse(ctx, s.profile, o); err != nil {
+		return nil, fmt.Errorf("%w; see %s", err, p.log)
+	}
+	err = got.readRefused(ctx, p)
 	return got, err
+}
+
+// refuse makes pods that fit nowhere and waits until each has been told so.
+func (c *cluster) refuse(ctx context.Context, profile string, o options) error {
+	claims := make([]*resourceapi.ResourceClaim, o.misfits)
+	for i := range claims {
+		claims[i] = claimFor(misfits.name(i), kube.Request("gpu", "card.tranche.dev", int64(o.cards), nil))
+	}
+	if err := c.make(ctx, misfits, profile, claims); err != nil {
+		return err
+	}
+	return until(ctx, patience, "all misfits are refused", func(ctx context.Context) error {
+		pods, err := c.CoreV1().Pods(namespace).List(ctx, misfits.options())
+		if err != nil {
+			return err
+		}
+		for i := range pods.Items {
+			if kube.Condition(&pods.Items[i], corev1.PodScheduled).Status != corev1.ConditionFalse {
+				return fmt.Errorf("pod %s is not", pods.Items[i].Name)
+			}
+		}
+		return nil
+	})
 }
 
 // follow times the bindings from the first one to the last: what comes before
@@ -122,19 +163,19 @@ func (r *result) follow(ctx context.Context, p *process, watcher watch.Interface
 	return err
 }
 
-// clear deletes the burst. Nobody else takes the finalizers off its claims.
-func (c *cluster) clear(ctx context.Context, pods int) error {
+// clear deletes a set. Nobody else takes the finalizers off its claims.
+func (c *cluster) clear(ctx context.Context, of set, pods int) error {
 	none := []byte(`{"metadata":{"finalizers":null}}`)
 	now := metav1.DeleteOptions{GracePeriodSeconds: new(int64(0))}
 	return each(ctx, pods, func(ctx context.Context, i int) error {
-		if err := c.CoreV1().Pods(namespace).Delete(ctx, burstName(i), now); err != nil {
+		if err := c.CoreV1().Pods(namespace).Delete(ctx, of.name(i), now); err != nil {
 			return fmt.Errorf("delete pod: %w", err)
 		}
 		claims := c.ResourceV1().ResourceClaims(namespace)
-		if _, err := claims.Patch(ctx, burstName(i), types.MergePatchType, none, metav1.PatchOptions{}); err != nil {
+		if _, err := claims.Patch(ctx, of.name(i), types.MergePatchType, none, metav1.PatchOptions{}); err != nil {
 			return fmt.Errorf("release claim: %w", err)
 		}
-		if err := claims.Delete(ctx, burstName(i), now); err != nil {
+		if err := claims.Delete(ctx, of.name(i), now); err != nil {
 			return fmt.Errorf("delete claim: %w", err)
 		}
 		return nil

@@ -27,7 +27,8 @@ import (
 // options are the flags.
 type options struct {
 	world
-	burst, rounds   int
+	burst, misfits  int
+	rounds          int
 	stock, tranche  string
 	config, profile string
 	only, out       string
@@ -54,6 +55,7 @@ func parse(args []string, w io.Writer) (options, error) {
 	flags.IntVar(&o.cards, "cards", 8, "cards of each node")
 	flags.IntVar(&o.shares, "shares", 10_000, "shares that are held when a burst comes")
 	flags.IntVar(&o.burst, "pods", 500, "pods of a burst, each with a share")
+	flags.IntVar(&o.misfits, "misfits", 20, "pods after a burst that want all cards of a node, where no node has them")
 	flags.IntVar(&o.rounds, "rounds", 2, "bursts for each scheduler")
 	short := flags.Bool("short", false, "50 nodes, 500 shares and one burst of 100 pods, to try it out")
 	flags.StringVar(&o.stock, "stock", filepath.Join(os.Getenv("TRANCHE_CLUSTER_BINARIES"), "kube-scheduler"), "the stock kube-scheduler")
@@ -68,7 +70,10 @@ func parse(args []string, w io.Writer) (options, error) {
 	if *short {
 		o.nodes, o.shares, o.burst, o.rounds = 50, 500, 100, 1
 	}
-	for name, value := range map[string]int{"nodes": o.nodes, "cards": o.cards, "pods": o.burst, "rounds": o.rounds} {
+	if o.shares < o.nodes {
+		return o, fmt.Errorf("read flag -shares: %d: want at least one for each of %d nodes", o.shares, o.nodes)
+	}
+	for name, value := range map[string]int{"nodes": o.nodes, "cards": o.cards, "pods": o.burst, "misfits": o.misfits, "rounds": o.rounds} {
 		if value < 1 {
 			return o, fmt.Errorf("read flag -%s: %d: want at least 1", name, value)
 		}
@@ -130,7 +135,7 @@ func run(ctx context.Context, o options) error {
 	for round := range o.rounds {
 		// There and back, so that none has always the younger API server.
 		for _, one := range contenders {
-			got, err := c.round(ctx, one, o.burst, uint64(round))
+			got, err := c.round(ctx, one, o, uint64(round))
 			if err != nil {
 				return fmt.Errorf("measure %s: %w", one.name, err)
 			}

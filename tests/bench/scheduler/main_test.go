@@ -56,7 +56,7 @@ func TestFlags(t *testing.T) {
 	o, err := parse([]string{"-short", "-only", "stock"}, io.Discard)
 	require.NoError(t, err)
 	require.Equal(t, world{nodes: 50, cards: 8, shares: 500}, o.world)
-	for _, args := range [][]string{{"-only", "mine"}, {"-nodes", "0"}, {"-pods", "-1"}, {"-shares"}} {
+	for _, args := range [][]string{{"-only", "mine"}, {"-nodes", "0"}, {"-pods", "-1"}, {"-shares", "999"}, {"-shares"}} {
 		_, err := parse(args, io.Discard)
 		require.Error(t, err, args)
 	}
@@ -89,7 +89,7 @@ func times(count uint64, seconds float64) testutil.HistogramVec {
 func TestRowsCompareOursWithStock(t *testing.T) {
 	t.Parallel()
 	made := func(took time.Duration, attempt float64) *result {
-		return &result{pods: 10, took: took, cpu: took, memory: 1 << 20, attempts: times(11, attempt), algorithm: times(11, attempt)}
+		return &result{pods: 10, took: took, cpu: took, memory: 1 << 20, attempts: times(11, attempt), algorithm: times(11, attempt), refused: times(5, attempt)}
 	}
 	all := rows(options{}, map[string]*result{stock: made(10*time.Second, 0.1), tranche: made(5*time.Second, 0.2)})
 	byMetric := map[string]bench.Row{}

@@ -15,6 +15,8 @@ import (
 	"github.com/tranche-dra/tranche/tests/bench"
 )
 
+const attemptMetric = "scheduler_scheduling_attempt_duration_seconds"
+
 // result is what was measured of one scheduler, over one burst or several.
 type result struct {
 	// pods were bound in the time taken, after the first of each burst, for the
@@ -26,6 +28,8 @@ type result struct {
 	// how many attempts failed.
 	attempts, algorithm testutil.HistogramVec
 	retries             uint64
+	// refused are attempts at pods that fit nowhere.
+	refused testutil.HistogramVec
 	// memory is the most that the scheduler has had, in bytes.
 	memory float64
 }
@@ -34,6 +38,7 @@ func (r *result) add(other *result) {
 	r.pods, r.took, r.cpu = r.pods+other.pods, r.took+other.took, r.cpu+other.cpu
 	r.attempts = append(r.attempts, other.attempts...)
 	r.algorithm = append(r.algorithm, other.algorithm...)
+	r.refused = append(r.refused, other.refused...)
 	r.retries += other.retries
 	r.memory = max(r.memory, other.memory)
 }
@@ -46,8 +51,7 @@ func (r *result) read(ctx context.Context, p *process) error {
 	if err != nil {
 		return err
 	}
-	const name = "scheduler_scheduling_attempt_duration_seconds"
-	for _, m := range families[name].GetMetric() {
+	for _, m := range families[attemptMetric].GetMetric() {
 		if testutil.LabelsMatch(m, map[string]string{"result": "scheduled"}) {
 			r.attempts = append(r.attempts, &testutil.Histogram{Histogram: m.GetHistogram()})
 		} else {
@@ -61,10 +65,25 @@ func (r *result) read(ctx context.Context, p *process) error {
 		return fmt.Errorf("read histograms: %w", err)
 	}
 	if counted := r.attempts.GetAggregatedSampleCount(); counted <= uint64(r.pods) { // pods leaves the first one out
-		return fmt.Errorf("read %s: %d attempts for %d pods", name, counted, r.pods+1)
+		return fmt.Errorf("read %s: %d attempts for %d pods", attemptMetric, counted, r.pods+1)
 	}
 	r.memory = gauge(families["process_resident_memory_bytes"])
 	return nil
+}
+
+// readRefused is for when pods that fit nowhere have been tried. Where some of the
+// burst were refused at first they are among them, which retries tells.
+func (r *result) readRefused(ctx context.Context, p *process) error {
+	families, err := p.metrics(ctx)
+	if err != nil {
+		return err
+	}
+	for _, m := range families[attemptMetric].GetMetric() {
+		if testutil.LabelsMatch(m, map[string]string{"result": "unschedulable"}) {
+			r.refused = append(r.refused, &testutil.Histogram{Histogram: m.GetHistogram()})
+		}
+	}
+	return r.refused.Validate()
 }
 
 func gauge(family *dto.MetricFamily) float64 {
@@ -83,24 +102,29 @@ type figure struct {
 }
 
 func figures() []figure {
-	milliseconds := func(seconds float64) float64 { return seconds * 1000 }
-	attempt := func(q float64) func(*result) float64 {
-		return func(r *result) float64 { return milliseconds(r.attempts.Quantile(q)) }
+	type attempts = func(*result) testutil.HistogramVec
+	mean := func(of attempts) func(*result) float64 {
+		return func(r *result) float64 { return of(r).Average() * 1000 }
 	}
-	algorithm := func(q float64) func(*result) float64 {
-		return func(r *result) float64 { return milliseconds(r.algorithm.Quantile(q)) }
+	quantile := func(q float64, of attempts) func(*result) float64 {
+		return func(r *result) float64 { return of(r).Quantile(q) * 1000 }
 	}
+	whole := func(r *result) testutil.HistogramVec { return r.attempts }
+	algorithm := func(r *result) testutil.HistogramVec { return r.algorithm }
+	refused := func(r *result) testutil.HistogramVec { return r.refused }
 	return []figure{
 		{"pods scheduled", "pods/s", (*result).podsPerSecond, bench.AtLeast},
-		{"attempt with binding, mean", "ms", func(r *result) float64 { return milliseconds(r.attempts.Average()) }, bench.AtMost},
-		{"attempt with binding, p50", "ms", attempt(0.5), bench.AtMost},
-		{"attempt with binding, p99", "ms", attempt(0.99), bench.AtMost},
-		{"attempt without binding, mean", "ms", func(r *result) float64 { return milliseconds(r.algorithm.Average()) }, bench.AtMost},
-		{"attempt without binding, p50", "ms", algorithm(0.5), bench.AtMost},
-		{"attempt without binding, p99", "ms", algorithm(0.99), bench.AtMost},
+		{"attempt with binding, mean", "ms", mean(whole), bench.AtMost},
+		{"attempt with binding, p50", "ms", quantile(0.5, whole), bench.AtMost},
+		{"attempt with binding, p99", "ms", quantile(0.99, whole), bench.AtMost},
+		{"attempt without binding, mean", "ms", mean(algorithm), bench.AtMost},
+		{"attempt without binding, p50", "ms", quantile(0.5, algorithm), bench.AtMost},
+		{"attempt without binding, p99", "ms", quantile(0.99, algorithm), bench.AtMost},
+		{"attempt that finds no room, mean", "ms", mean(refused), bench.AtMost},
+		{"attempt that finds no room, p99", "ms", quantile(0.99, refused), bench.AtMost},
 		{"CPU time of the scheduler for a pod", "ms", func(r *result) float64 { return bench.Milliseconds(r.cpu) / float64(r.pods) }, nil},
 		{"memory of the scheduler after a burst", "MiB", func(r *result) float64 { return r.memory / (1 << 20) }, nil},
-		{"attempts that failed", "attempts", func(r *result) float64 { return float64(r.retries) }, nil},
+		{"attempts at pods of the burst that failed", "attempts", func(r *result) float64 { return float64(r.retries) }, nil},
 	}
 }
 

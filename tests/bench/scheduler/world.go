@@ -142,8 +142,9 @@ type holding struct {
 	node, card int
 }
 
-// hold places shares on nodes at random and there on the first card with room,
-// as the stock scheduler does. The same world is always filled alike.
+// hold places one share on every node, further ones on nodes at random, and there
+// on the first card with room, as the stock scheduler does. The same world is
+// always filled alike.
 func hold(w world) []holding {
 	random := rand.New(rand.NewPCG(1, 2))
 	type room struct{ cores, memory, slots int64 }
@@ -153,7 +154,10 @@ func hold(w world) []holding {
 	}
 	var held []holding
 	for len(held) < w.shares {
-		a, node := someAsk(random), random.IntN(w.nodes)
+		a, node := someAsk(random), len(held)
+		if node >= w.nodes {
+			node = random.IntN(w.nodes)
+		}
 		for n := range w.cards {
 			r := &free[node*w.cards+n]
 			if r.cores >= a.cores && r.memory >= a.memory && r.slots >= 1 {
@@ -215,11 +219,13 @@ func podOf(name string) *corev1.Pod {
 }
 
 func claimOf(name string, a ask) *resourceapi.ResourceClaim {
+	return claimFor(name, kube.Request("gpu", "share.tranche.dev", 1, a.amounts()))
+}
+
+func claimFor(name string, request resourceapi.DeviceRequest) *resourceapi.ResourceClaim {
 	return &resourceapi.ResourceClaim{
 		ObjectMeta: metav1.ObjectMeta{Name: name},
-		Spec: resourceapi.ResourceClaimSpec{Devices: resourceapi.DeviceClaim{
-			Requests: []resourceapi.DeviceRequest{kube.Request("gpu", "share.tranche.dev", 1, a.amounts())},
-		}},
+		Spec:       resourceapi.ResourceClaimSpec{Devices: resourceapi.DeviceClaim{Requests: []resourceapi.DeviceRequest{request}}},
 	}
 }
 
