@@ -5,6 +5,7 @@ package placement
 import (
 	"cmp"
 	"slices"
+	"sync"
 
 	"github.com/tranche-dra/tranche/pkg/share"
 )
@@ -79,16 +80,32 @@ func (c *Card) lacks(part *Part) refusal {
 	return accepted
 }
 
-// rank lists the cards that take the part, the cheapest first.
-func (p Policies) rank(n *Node, d *Demand, part *Part) []ranked {
-	out := make([]ranked, 0, len(n.Cards))
+// rank appends the cards that take the part, the cheapest first. It changes n
+// while it looks, and leaves it as it was.
+func (p Policies) rank(out []ranked, n *Node, d *Demand, part *Part) []ranked {
 	for i := range n.Cards {
-		if n.refusal(i, d, part) == accepted {
-			out = append(out, ranked{i, p.cost(n, i, part)})
+		if n.refusal(i, d, part) != accepted {
+			continue
 		}
+		cost, known := 0.0, false
+		// Cards that are alike cost the same; mostly many are.
+		for _, r := range out {
+			if n.Cards[r.card].alike(&n.Cards[i]) {
+				cost, known = r.cost, true
+				break
+			}
+		}
+		if !known {
+			cost = p.cost(n, i, part)
+		}
+		out = append(out, ranked{i, cost})
 	}
 	slices.SortStableFunc(out, func(a, b ranked) int { return cmp.Compare(a.cost, b.cost) })
 	return out
+}
+
+func (c *Card) alike(o *Card) bool {
+	return c.Free == o.Free && c.Total == o.Total && c.Online == o.Online && c.OfflineShares == o.OfflineShares && c.Model == o.Model
 }
 
 // cost of taking the card for the part: lower is better.
@@ -115,7 +132,9 @@ func (p Policies) cost(n *Node, index int, part *Part) float64 {
 	case policy == Spread:
 		cost -= c.left(part)
 	case policy == Fragmentation && p.Workload.known():
-		cost += p.Workload.loss(n, index, part)
+		n.take(part, index)
+		cost += p.Workload.stranded(n)
+		n.release(part, index)
 	default:
 		cost += c.left(part)
 	}
@@ -139,34 +158,55 @@ func fraction[T ~int32 | ~int64](of, total T) float64 {
 	return float64(of) / float64(total)
 }
 
-func (p Policies) evaluate(n *Node, d *Demand) (Choice, float64, bool) {
+func (p Policies) evaluate(n *Node, d *Demand, wantChoice bool) (Choice, float64, bool) {
 	if !n.hostFits(d) {
 		return nil, 0, false
 	}
-	choice, after, ok := p.search(n, d)
-	if !ok {
+	t := newTrial(n)
+	defer t.end()
+	if !t.search(p, d) {
 		return nil, 0, false
 	}
-	return choice, p.nodeScore(n, after, d, choice), true
+	score := p.nodeScore(n, &t.node, d, t.choice)
+	if !wantChoice {
+		return nil, score, true
+	}
+	choice := slices.Clone(t.choice)
+	slices.SortStableFunc(choice, func(a, b Use) int { return cmp.Compare(a.Part, b.Part) })
+	return choice, score, true
 }
 
-// search finds cards for all parts, and the node as it is with them taken.
-func (p Policies) search(n *Node, d *Demand) (Choice, *Node, bool) {
-	after := n.Clone()
-	after.FreeCPU -= d.CPU
-	after.FreeMemory -= d.Memory
-	uses := make([][]int, len(d.Parts))
-	steps := searchSteps
-	if !p.place(after, d, hardestFirst(d.Parts), uses, &steps) {
-		return nil, nil, false
+// trial is a copy of a node on which a choice is tried. Scoring makes one for
+// each node, so they are used again.
+type trial struct {
+	node   Node
+	choice Choice
+	steps  int
+}
+
+var trials = sync.Pool{New: func() any { return new(trial) }}
+
+func newTrial(n *Node) *trial {
+	t, ok := trials.Get().(*trial)
+	if !ok {
+		t = new(trial)
 	}
-	var choice Choice
-	for part, cards := range uses {
-		for _, c := range cards {
-			choice = append(choice, Use{part, c})
-		}
+	cards := append(t.node.Cards[:0], n.Cards...)
+	t.node, t.choice, t.steps = *n, t.choice[:0], searchSteps
+	t.node.Cards = cards
+	return t
+}
+
+func (t *trial) end() { trials.Put(t) }
+
+// search takes cards for all parts of the demand.
+func (t *trial) search(p Policies, d *Demand) bool {
+	t.node.FreeCPU -= d.CPU
+	t.node.FreeMemory -= d.Memory
+	if len(d.Parts) == 1 {
+		return t.place(p, d, []int{0})
 	}
-	return choice, after, true
+	return t.place(p, d, hardestFirst(d.Parts))
 }
 
 // searchSteps bounds how often a demand of many different parts is tried in
@@ -197,30 +237,31 @@ func hardestFirst(parts []Part) []int {
 
 // place finds cards for the parts listed in order, one after the other, going
 // back where a choice leaves a later part without room.
-func (p Policies) place(n *Node, d *Demand, order []int, uses [][]int, steps *int) bool {
+func (t *trial) place(p Policies, d *Demand, order []int) bool {
 	if len(order) == 0 {
 		return true
 	}
 	part := &d.Parts[order[0]]
-	candidates := p.rank(n, d, part)
-	// Only the cheapest card is varied for parts of several cards: the window of
-	// as many cards moves along the ranking.
+	var room [16]ranked
+	candidates := p.rank(room[:0], &t.node, d, part)
+	// A part of several cards takes neighbours in the ranking: the first ones,
+	// then those from the second on, and so forth.
 	for first := 0; first+part.Cards <= len(candidates); first++ {
-		if *steps--; *steps < 0 {
+		if t.steps--; t.steps < 0 {
 			return false
 		}
-		taken := make([]int, 0, part.Cards)
-		for _, r := range candidates[first : first+part.Cards] {
-			n.take(part, r.card)
-			taken = append(taken, r.card)
+		taken := candidates[first : first+part.Cards]
+		for _, r := range taken {
+			t.node.take(part, r.card)
+			t.choice = append(t.choice, Use{order[0], r.card})
 		}
-		uses[order[0]] = taken
-		if p.place(n, d, order[1:], uses, steps) {
+		if t.place(p, d, order[1:]) {
 			return true
 		}
-		for _, c := range taken {
-			n.release(part, c)
+		for _, r := range taken {
+			t.node.release(part, r.card)
 		}
+		t.choice = t.choice[:len(t.choice)-len(taken)]
 	}
 	return false
 }
@@ -245,7 +286,7 @@ func (p Policies) nodeScore(before, after *Node, d *Demand, choice Choice) float
 	case p.Node == Spread:
 		return score - after.used()
 	case p.Node == Fragmentation && p.Workload.known():
-		return score - p.Workload.nodeLoss(before, after)
+		return score - (p.Workload.stranded(after) - p.Workload.stranded(before)) - fillWeight*after.free()
 	}
 	return score + after.used()
 }
@@ -280,13 +321,17 @@ func (p Policies) order(n *Node, d *Demand) []int {
 			out = append(out, c)
 		}
 	}
-	if choice, _, ok := p.search(n, d); ok {
-		for _, u := range choice {
+	t := newTrial(n)
+	defer t.end()
+	if t.search(p, d) {
+		for _, u := range t.choice {
 			put(u.Card)
 		}
 	}
+	t.node.FreeCPU, t.node.FreeMemory = n.FreeCPU, n.FreeMemory
+	copy(t.node.Cards, n.Cards)
 	for i := range d.Parts {
-		for _, r := range p.rank(n, d, &d.Parts[i]) {
+		for _, r := range p.rank(nil, &t.node, d, &d.Parts[i]) {
 			put(r.card)
 		}
 	}

@@ -17,7 +17,7 @@ type Milli int32
 const WholeCompute Milli = 1000
 
 // FromPercent converts what claims count in.
-func FromPercent(p card.Percent) Milli { return Milli(p) * 10 }
+func FromPercent(p card.Percent) Milli { return Milli(p) * 10 } //nolint:gosec // at most 100
 
 // MilliCPU is CPU time in thousandths of a core, as Kubernetes counts it.
 type MilliCPU int64
@@ -177,4 +177,14 @@ func (p *Part) takes(c *Card) Amount {
 	a := p.Amount
 	a.Slots = 1
 	return a
+}
+
+// Compute is how much of the online ledger the demand asks for, over all its
+// cards.
+func (d *Demand) Compute() int64 {
+	var sum int64
+	for i := range d.Parts {
+		sum += int64(d.Parts[i].Cards) * int64(d.Parts[i].compute())
+	}
+	return sum
 }

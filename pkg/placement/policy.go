@@ -35,14 +35,14 @@ func Default() Policies { return Policies{Node: Spread, Card: Binpack} }
 
 // Fits tells whether the node has room for the demand, whatever the policy.
 func Fits(n *Node, d *Demand) bool {
-	_, ok := Policies{Node: Binpack, Card: Binpack}.Choose(n, d)
+	_, _, ok := Policies{Node: Binpack, Card: Binpack}.evaluate(n, d, false)
 	return ok
 }
 
 // Choose picks the cards on the node that the policies like best, false where
 // the demand does not fit there.
 func (p Policies) Choose(n *Node, d *Demand) (Choice, bool) {
-	choice, _, ok := p.Evaluate(n, d)
+	choice, _, ok := p.evaluate(n, d, true)
 	return choice, ok
 }
 
@@ -55,12 +55,12 @@ func (p Policies) Order(n *Node, d *Demand) []int { return p.order(n, d) }
 // scores for the same demand and Policies can be compared. False where the
 // demand does not fit.
 func (p Policies) Score(n *Node, d *Demand) (float64, bool) {
-	_, score, ok := p.Evaluate(n, d)
+	_, score, ok := p.evaluate(n, d, false)
 	return score, ok
 }
 
 // Evaluate is Choose and Score in one.
-func (p Policies) Evaluate(n *Node, d *Demand) (Choice, float64, bool) { return p.evaluate(n, d) }
+func (p Policies) Evaluate(n *Node, d *Demand) (Choice, float64, bool) { return p.evaluate(n, d, true) }
 
 // Normalize maps scores to 0 to top for a scheduler that adds up whole numbers.
 // The best is top, and everything that is worse is at least one below it, so
