@@ -29,7 +29,29 @@ func throughputs() []scenario {
 			})
 		}
 	}
+	alone := division{"one tenant of two", share.GuaranteedBurst, []card.Percent{50}, nil}
+	for _, k := range manyQueues() {
+		all = append(all, scenario{
+			fmt.Sprintf("throughput lost, %s, %s", alone.name, k.name), false,
+			func(ctx context.Context, w *world, c contender) ([]bench.Row, error) {
+				return w.throughput(ctx, c, alone, k)
+			},
+		})
+	}
 	return all
+}
+
+// manyQueues are programs with many streams or threads, and kernels that are short.
+func manyQueues() []kernel {
+	inTurn := []string{"by=function", "batch=1", "ahead=16"}
+	return []kernel{
+		{"8 streams of 0.02 ms", append([]string{"kernels=20000", "streams=8"}, inTurn...)},
+		{"5 streams of 0.005 ms", append([]string{"kernels=5000", "streams=5"}, inTurn...)},
+		{"16 streams of 1 ms", append([]string{"kernels=1000000", "streams=16"}, inTurn...)},
+		{"8 threads of 0.02 ms", []string{"kernels=20000", "by=function", "threads=8"}},
+		{"64 threads of 0.005 ms", []string{"kernels=5000", "by=function", "threads=64"}},
+		{"16 threads, each of 4 streams of 0.05 ms", append([]string{"kernels=50000", "threads=16", "streams=4"}, inTurn...)},
+	}
 }
 
 // throughput plays the same with and without somebody who divides the card. On the
