@@ -57,6 +57,8 @@ enum tranche_lease {
 };
 
 #define TRANCHE_LEASE_IDLE_NS 300000u
+/* As much as it takes until the next share's work reaches the card: three threads wake. */
+#define TRANCHE_LEASE_LEAD_NS 100000u
 /* tranche_grant.beat is never older while the share wants the card. */
 #define TRANCHE_BEAT_NS 250000000u
 /* Who waits for the card and finds the beat this old has no arbiter. */
@@ -146,9 +148,11 @@ struct tranche_demand {
 	 * TRANCHE_LEASE_IDLE_NS ago. Set by the process, and taken back by it under a
 	 * contended or closed lease only: the bell is rung at each change. */
 	uint32_t wants;
-	/* The lease word, closed, under which nothing of the process is in flight any more;
-	 * the bell is rung. Nothing is in flight of a process that has said nothing since
-	 * wants was taken back. */
+	/* The lease word, closed, under which nothing of the process is in flight any more,
+	 * or what is ends at ends, TRANCHE_LEASE_LEAD_NS away at most: the next share's work
+	 * then comes to the card while it is still busy. An open word takes that back, where it was
+	 * wrong. The bell is rung. Nothing is in flight of a process that has said nothing
+	 * since wants was taken back. */
 	uint32_t drained;
 	uint32_t waiting; /* threads that wait for the lease */
 	uint32_t reserved1;

@@ -64,7 +64,7 @@ const (
 
 func newCompute() *compute {
 	return &compute{
-		done: make(chan struct{}), scheduler: lease.New(lease.Config{Drain: drainLimit}), tenants: map[share.Key]*tenant{}, lanes: map[card.UUID]*lane{},
+		done: make(chan struct{}), scheduler: lease.New(lease.Config{Drain: drainLimit, Lead: wire.LeaseLead}), tenants: map[share.Key]*tenant{}, lanes: map[card.UUID]*lane{},
 	}
 }
 

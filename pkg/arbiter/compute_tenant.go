@@ -194,6 +194,7 @@ func (c *compute) withhold(key share.Key, withheld bool, now lease.Time) {
 func (c *compute) look(t *tenant, now lease.Time) (told bool) {
 	busy, waits, draining := 0, false, false
 	t.ends = 0
+	left := now // when nothing will be in flight any more
 	for _, a := range t.askers {
 		// In this order: who wants nothing has nothing in flight.
 		drained := a.demand.Drained.Load()
@@ -205,6 +206,8 @@ func (c *compute) look(t *tenant, now lease.Time) (told bool) {
 		if !t.endedBy(drained) {
 			draining = true
 			t.ends = max(t.ends, said(&a.demand.Ends))
+		} else if ends := said(&a.demand.Ends); ends <= now+wire.LeaseLead {
+			left = max(left, ends)
 		}
 	}
 	t.waits = waits
@@ -216,9 +219,14 @@ func (c *compute) look(t *tenant, now lease.Time) (told bool) {
 		t.busy = busy
 		t.grant.Window.Store(uint64(max(windowOf(t.Class)/time.Duration(max(busy, 1)), shortestWindow)))
 	}
-	if t.draining && !draining {
+	switch {
+	case t.draining && !draining:
 		t.draining, told = false, true
-		c.scheduler.Drained(now, t.Key)
+		c.scheduler.Drains(now, t.Key, left)
+	case !t.draining && draining && t.word&wire.LeaseState == wire.LeaseClosed:
+		// It was to have drained, and has not.
+		t.draining, told = true, true
+		c.scheduler.Lags(now, t.Key)
 	}
 	return told
 }

@@ -20,6 +20,10 @@ type board struct {
 	switches uint64
 	quantum  time.Duration
 
+	// leaver has what is left of the last lease, until left: the one after it is open.
+	leaver *tenant
+	left   Time
+
 	last   Time // accounted for until
 	since  Time // when the card changed hands, or was opened again
 	due    Time // to be looked at again
@@ -32,6 +36,15 @@ type board struct {
 
 // account for the time since the last call.
 func (b *board) account(now Time) {
+	if b.leaver != nil && now >= b.left {
+		b.pass(b.left)
+		b.leaver = nil
+	}
+	b.pass(now)
+}
+
+// pass the time in which nobody leaves, or somebody does.
+func (b *board) pass(now Time) {
 	d := now - b.last
 	if d <= 0 {
 		return
@@ -44,7 +57,7 @@ func (b *board) account(now Time) {
 			continue
 		}
 		users++
-		if !t.draining {
+		if !t.draining && t != b.leaver {
 			open++
 		}
 		if t.counts() {
@@ -65,7 +78,7 @@ func (b *board) account(now Time) {
 	}
 	for _, lower := range []bool{false, true} {
 		if !lower || b.served {
-			b.forgive(lower, d)
+			b.forgive(lower, d, users == 0)
 		}
 		b.even(lower)
 	}
@@ -78,14 +91,14 @@ func level(lower bool) int {
 	return 0
 }
 
-// forgive debts of those who sleep. Those whom it is owed to
+// forgive debts of those who sleep, or wait while nobody uses the card. Those whom it is owed to
 // are owed that no more: as much as they are entitled to more than what they are guaranteed,
 // which is what the debtors leave them.
-func (b *board) forgive(lower bool, d time.Duration) {
+func (b *board) forgive(lower bool, d time.Duration, idle bool) {
 	var debts, claims float64
 	for _, t := range b.tenants {
 		if t.lower == lower {
-			debts += t.forgivable(d)
+			debts += t.forgivable(d, idle)
 			claims += t.renounces(d)
 		}
 	}
@@ -95,7 +108,7 @@ func (b *board) forgive(lower bool, d time.Duration) {
 	most := min(debts, claims)
 	for _, t := range b.tenants {
 		if t.lower == lower {
-			t.balance += t.forgivable(d)*most/debts - t.renounces(d)*most/claims
+			t.balance += t.forgivable(d, idle)*most/debts - t.renounces(d)*most/claims
 		}
 	}
 }
@@ -172,6 +185,13 @@ func (b *board) rerate() {
 	}
 }
 
+// gone: nothing is left of the tenant's last lease.
+func (b *board) gone(t *tenant) {
+	if b.leaver == t {
+		b.leaver = nil
+	}
+}
+
 // wanted tells whether anybody of a level wants the card.
 func (b *board) wanted(lower bool) bool {
 	for _, t := range b.tenants {
@@ -182,10 +202,14 @@ func (b *board) wanted(lower bool) bool {
 	return false
 }
 
-// turnOf a tenant lasts so long.
+// turnOf a tenant lasts so long. Those of gangs are longer: what cards lose until a gang has all
+// of them does not depend on how long it has them then.
 func (b *board) turnOf(t *tenant) time.Duration {
 	if t.jam().unwind {
 		return b.config.ShortestQuantum
+	}
+	if t.gang != nil && t.gang.together() {
+		return max(t.length, min(time.Duration(2*t.rate*float64(b.config.LongestQuantum)), b.config.LongestQuantum))
 	}
 	return t.length
 }

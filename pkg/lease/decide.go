@@ -185,16 +185,19 @@ func (b *board) end(h *tenant, now Time) Time {
 			continue
 		}
 		end = min(end, h.turn+b.turnOf(h))
-		if !t.urgent() {
-			continue
+		if t.urgent() && (t.gang == nil || t.timely(now)) {
+			end = min(end, max(b.overtaken(h, t, now), h.since+b.config.Least))
 		}
-		when := now
-		if behind := h.lag() - t.lag(); behind > 0 && !t.stuck() {
-			when += Time(math.Ceil(behind * h.part))
-		}
-		end = min(end, max(when, h.since+b.config.Least))
 	}
 	return end
+}
+
+// overtaken is when a tenant who waits is owed more than the holder.
+func (b *board) overtaken(h, t *tenant, now Time) Time {
+	if behind := h.lag() - t.lag(); behind > 0 && !t.stuck() {
+		return now + Time(math.Ceil(behind*h.part))
+	}
+	return now
 }
 
 // fill a card that nobody holds.
@@ -234,6 +237,9 @@ func (s *Scheduler) open(t *tenant, now Time) {
 	t.own.opened()
 	b.holder, t.open, t.woke = t, true, false
 	t.since, t.turn = now, now
+	if b.leaver != nil {
+		t.since, t.turn = max(now, b.left), max(now, b.left)
+	}
 	b.taken(t, now)
 }
 
@@ -340,7 +346,7 @@ func (s *Scheduler) tell(b *board, now Time) {
 		if t.told.Tell && grant.State == Closed && t.wants && !t.draining {
 			// It has launched something, or may have.
 			t.draining, t.shut = true, now
-			t.own.shutAt(now)
+			t.jam().shutAt(now)
 		}
 		t.told = grant
 		if grant.State == Closed {

@@ -17,6 +17,11 @@
 // Config.Drain keeps the others waiting no longer: they are opened, the hardware
 // divides the card between them, and the laggard is charged until it is drained.
 //
+// It takes some 100 us from when work ends until the next one's launches reach the card: three
+// threads wake. So a tenant may say shortly before that it will have drained (Drains), and the
+// next one's first launches wait behind the last of its work. The time until then is
+// the one's who leaves. Where that was wrong, it says so (Lags) and is charged on.
+//
 // A lease is held from its opening until the tenant is drained or wants the card no
 // more. That time is what shares are made of; not the time that the card was busy
 // (which nobody can measure that fast), nor wall time divided by the number of
@@ -74,9 +79,8 @@
 // A turn is the tenant's rate of a round: as many times Config.Quantum as there are
 // tenants, LongestQuantum at most; and ShortestQuantum at least, whereupon a small tenant's
 // turns are rarer instead. So 20/30/50 have turns of 3, 4.5 and 7.5 ms, 10/90 of 2 and 9 ms,
-// sixteen equal ones of 2 ms. A longer turn wastes less in hand-overs (a futex wake each
-// way, some 30 us), a shorter one makes others wait
-// less. At the end of its turn the holder goes on if its lag is still the greatest.
+// sixteen equal ones of 2 ms. A longer turn wastes less in hand-overs (some 50 us
+// on average), a shorter one makes others wait less. At the end of its turn the holder goes on if its lag is still the greatest.
 //
 // Kernels are not interrupted, so turns are overrun; the overrun is a debt like any
 // other, and is paid by later turns. Debts are bounded by 10 s of the tenant's part (but
@@ -87,7 +91,8 @@
 // owes. A debt is paid off at the tenant's part while it sleeps, by what it leaves those of its
 // creditors whose rate is more than what they are guaranteed: their claims shrink by that. A fixed
 // share has no more when others sleep, and its claim on them stays. Debts are also paid off, at half
-// of the part, while the tenant wants the card and nobody uses it. Balances do not
+// of the part, while the tenant wants the card and nobody uses it, and up to what it is guaranteed
+// by those whose rate is more. Balances do not
 // change when somebody wakes or sleeps: who flaps neither loses a debt nor gains a
 // credit, and moves nothing between others. (Shifting everybody so that those who want the card
 // add up to nothing robs a guaranteed tenant beside one that flaps, because rates differ before
@@ -123,12 +128,15 @@
 //
 // A gang's lag is the least of its members', so that it has no more than its part on any card,
 // and is the same on all cards: of two gangs that meet on several cards one is first on
-// all of them, and they cannot wait for each other. A card is kept idle for a gang that is
-// first in line on all of its cards only when the other cards' holders leave within
-// Config.Least. Otherwise the next one has it, and as the gang is owed more and
+// all of them, and they cannot wait for each other. Cards are freed for a gang that is
+// first in line on all of them when all holders are owed less within
+// Config.Least. Otherwise the next one has the card, and as the gang is owed more and
 // more, it comes to that. (Taking cards one by one, each kept until the last is there,
 // needs an order of cards to be free of deadlocks, and leaves cards idle for whole
-// turns.)
+// turns.) Holders whose work takes long to drain, as it did of late, are closed first, and the
+// others go on until it has: with kernels of 4 ms on one card the other one would be idle for
+// 2 ms each time, and a fixed share of 40 % beside a gang would have 36 %. What is idle all the same is
+// by the turn, so a gang's turns are longer: its part of twice LongestQuantum, LongestQuantum at most.
 //
 // A gang can be closed when some ranks have launched a collective and others have not; such
 // a kernel spins until the others are opened. Stuck opens a gang of which some have drained

@@ -126,7 +126,7 @@ func (s *Scheduler) candidate(b *board, lower bool, now Time) *tenant {
 	s.choice++
 	for {
 		best := b.best(lower, now, s.choice)
-		if best == nil || best.gang == nil || s.feasible(best, now) {
+		if best == nil || best.gang == nil || s.feasible(best, now) && best.timely(now) {
 			return best
 		}
 		best.gang.passed = s.choice
@@ -134,9 +134,9 @@ func (s *Scheduler) candidate(b *board, lower bool, now Time) *tenant {
 }
 
 // feasible tells whether the gang of a tenant who is the best on its card is so on its
-// other ones, and those who hold them are at the end of their turns, or owed less
-// and not in the least time of a lease. So a card that is kept for a gang is idle
-// no longer than that; and as a gang that waits is owed more and more, its time comes.
+// other ones, and those who hold them are owed less, or may hold them no longer, and not in
+// the least time of a lease, or soon will be. As a gang that waits is owed more and more, its
+// time comes.
 func (s *Scheduler) feasible(t *tenant, now Time) bool {
 	g := t.gang
 	pressed := g.pressing
@@ -162,17 +162,67 @@ func (b *board) yields(h, m *tenant, now Time) Time {
 	if h.withheld || !h.wants || h.lower && !m.lower {
 		return now
 	}
-	return b.end(h, now)
+	end := max(b.overtaken(h, m, now), h.since+b.config.Least)
+	if !h.roomy() {
+		end = min(end, max(now, h.turn+b.turnOf(h)))
+	}
+	return end
+}
+
+// prompt is a difference between times to drain that is not worth two steps.
+const prompt = 100 * time.Microsecond
+
+// timely tells whether the holder of the tenant's card is to be closed for the gang now: not while another
+// card of the gang will take much longer to be free. Its holder is closed first, and the others go on
+// until it has drained. How long kernels take can be guessed from what went before, when
+// they end cannot.
+func (t *tenant) timely(now Time) bool {
+	if h := t.board.holder; h == nil || !h.wants {
+		return true
+	}
+	most := 2*t.board.clearing(t, now) + prompt
+	return !slices.ContainsFunc(t.gang.members, func(m *tenant) bool {
+		return m != t && !m.open && m.takesPart() && m.board.clearing(m, now) > most
+	})
+}
+
+// clearing is how long it takes, most likely, from when the card is taken from others until it is free for the tenant.
+func (b *board) clearing(t *tenant, now Time) time.Duration {
+	var most time.Duration
+	for _, o := range b.tenants {
+		if o != t && (o == b.holder && o.wants || o.draining && now < o.patience(b.config)) && (o.lower == t.lower || t.lower) {
+			most = max(most, o.slow)
+		}
+	}
+	return most
+}
+
+// together tells whether the gang takes more than one card.
+func (g *gang) together() bool {
+	n := 0
+	for _, m := range g.members {
+		if m.takesPart() {
+			n++
+		}
+	}
+	return n > 1
 }
 
 // assemble the gang of a tenant that is to have its card now: open the other members, and
 // tell whether that can be done already.
 func (s *Scheduler) assemble(t *tenant, now Time) bool {
-	g := t.gang
+	g, complete := t.gang, true
 	for _, m := range g.members {
-		if m != t && !m.open && m.takesPart() && (m.board.holder != nil || !m.board.clear(m, now)) {
-			return false
+		if m == t || m.open || !m.takesPart() {
+			continue
 		}
+		if m.board.holder != nil {
+			m.board.due, complete = 0, false // the holder was let go on until now
+		}
+		complete = complete && m.board.clear(m, now)
+	}
+	if !complete {
+		return false
 	}
 	for _, m := range g.members {
 		if m != t && !m.open && m.takesPart() {

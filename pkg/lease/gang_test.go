@@ -148,3 +148,70 @@ func TestJobOfLongKernelsKeepsNobodyFromItsCards(t *testing.T) {
 		require.InDelta(t, part, m.shares(9 * time.Second)[i], 4, "%v", i)
 	}
 }
+
+func TestSharesBesideAJobLoseNothingWhileItGetsItsCards(t *testing.T) {
+	t.Parallel()
+	type mixture struct {
+		workers []*worker
+		parts   []float64 // in percent, of those to whom something is guaranteed
+	}
+	for name, m := range map[string]mixture{
+		"where the other card has long kernels": {append(job("j", share.Fixed, 50, ms, "x", "y"),
+			busy(tenant("a", "y", share.Fixed, 40), 300*us),
+			busy(tenant("b", "y", share.Fixed, 10), ms),
+			busy(tenant("c", "x", share.GuaranteedBurst, 50), 4*ms)), []float64{49.8, 49.8, 40, 10, 50}},
+		"where both cards have": {append(job("j", share.Fixed, 20, ms, "x", "y"),
+			busy(tenant("a", "x", share.Fixed, 40), 4*ms),
+			busy(tenant("b", "y", share.Fixed, 30), 4*ms),
+			busy(tenant("c", "y", share.BestEffort, 0), 4*ms)), []float64{20, 20, 40, 30}},
+		"on three cards": {append(job("j", share.GuaranteedBurst, 40, 50*us, "x", "y", "z"),
+			busy(tenant("a", "y", share.Fixed, 20), 300*us),
+			busy(tenant("b", "y", share.Fixed, 40), 300*us),
+			busy(tenant("c", "x", share.BestEffort, 0), 4*ms),
+			busy(tenant("d", "z", share.Fixed, 10), ms)), []float64{40, 40, 40, 20, 40, 0, 10}},
+		"where another job wants the same cards": {append(append(job("j", share.Fixed, 20, ms, "x", "y", "z"),
+			job("k", share.GuaranteedBurst, 20, 50*us, "x", "y")...),
+			busy(tenant("a", "y", share.Fixed, 20), 300*us),
+			busy(tenant("b", "y", share.GuaranteedBurst, 10), 4*ms)), []float64{20, 20, 20, 20, 20, 20, 10}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := simulate(t, m.workers...)
+			s.run(11 * time.Second)
+			for i, got := range s.shares(10 * time.Second)[:len(m.parts)] {
+				require.Greater(t, got, m.parts[i]-1, "%v of %v", m.workers[i].spec.Key, s.shares(10*time.Second))
+			}
+		})
+	}
+}
+
+func TestAMemberThatMayHaveLaunchedWhileOfflineWorkRanIsWaitedFor(t *testing.T) {
+	t.Parallel()
+	s := lease.New(lease.Config{})
+	for _, key := range []string{"a", "b", "c"} {
+		spec := tenant(key, "x", share.BestEffort, 0)
+		spec.Class = share.Online
+		if key == "b" {
+			spec.Gang = "g" // whose other card was never asked for
+		}
+		s.Put(0, spec)
+	}
+	off := tenant("off", "x", share.BestEffort, 0)
+	off.Class = share.Offline
+	s.Put(0, off)
+	now := time.Second // the limit of draining counts from when it was closed, not from the beginning
+	s.Wants(now, "off", true)
+	s.Decide(now)
+	s.Wants(now, "a", true)
+	s.Wants(now, "b", true)
+	s.Decide(now)
+	require.EqualValues(t, "a", s.State(now)[0].Holder)
+	require.True(t, s.State(now)[0].Tenants[1].Draining, "it could launch before it was told")
+	s.Wants(now+ms, "c", true)
+	s.Wants(now+ms, "a", false)
+	s.Decide(now + ms)
+	require.Empty(t, s.State(now + ms)[0].Holder)
+	s.Drained(now+2*ms, "b")
+	s.Decide(now + 2*ms)
+	require.NotEmpty(t, s.State(now + 2*ms)[0].Holder)
+}

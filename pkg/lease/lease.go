@@ -91,6 +91,8 @@ type Config struct {
 	// Drain is how long a tenant that was closed may have work in flight before the
 	// card goes to the next one all the same: 100 ms.
 	Drain time.Duration
+	// Lead is how long before a closed tenant has drained the next one is opened at most: 100 us.
+	Lead time.Duration
 }
 
 // Usage of the card by a tenant, in sums since it was put.

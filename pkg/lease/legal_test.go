@@ -52,7 +52,7 @@ func anyTenant(t *rapid.T, key share.Key) lease.Tenant {
 // step makes one call of any kind.
 func (w *world) step() {
 	key := rapid.SampledFrom(keys).Draw(w.t, "key")
-	switch rapid.IntRange(0, 13).Draw(w.t, "call") {
+	switch rapid.IntRange(0, 15).Draw(w.t, "call") {
 	case 0, 1:
 		w.s.Put(w.now, anyTenant(w.t, key))
 		w.present[key] = true
@@ -74,6 +74,10 @@ func (w *world) step() {
 		w.s.Wants(w.now-time.Second, key, rapid.Bool().Draw(w.t, "late wants"))
 	case 13:
 		w.s.State(w.now - time.Hour)
+	case 14:
+		w.s.Drains(w.now, key, w.now+time.Duration(rapid.IntRange(-1000, 200).Draw(w.t, "left"))*us)
+	case 15:
+		w.s.Lags(w.now, key)
 	}
 }
 

@@ -32,6 +32,7 @@ func anyWorkers(t *rapid.T) []*worker {
 		}
 		class := rapid.SampledFrom(classes).Draw(t, "class")
 		ceiling := card.Percent(rapid.SampledFrom([]int{100, 100, 60}).Draw(t, "ceiling"))
+		foretells := time.Duration(rapid.SampledFrom([]int{0, 30, 70}).Draw(t, "foretells")) * us
 		for _, c := range cards {
 			cores = min(cores, left[c])
 		}
@@ -41,6 +42,9 @@ func anyWorkers(t *rapid.T) []*worker {
 				w.spec.Gang = ""
 			}
 			w.ceiling(ceiling).thinks(think).class(class)
+			if len(cards) == 1 {
+				w.foretells = foretells
+			}
 			if class == share.Offline {
 				w.offline(cores)
 			}

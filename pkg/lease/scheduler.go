@@ -43,6 +43,7 @@ func (c Config) withDefaults() Config {
 	c.LongestHold = cmp.Or(c.LongestHold, 20*time.Millisecond)
 	c.Least = cmp.Or(c.Least, time.Millisecond)
 	c.Drain = cmp.Or(c.Drain, 100*time.Millisecond)
+	c.Lead = cmp.Or(c.Lead, 100*time.Microsecond)
 	return c
 }
 
@@ -98,6 +99,7 @@ func (s *Scheduler) Remove(now Time, key share.Key) {
 	if b.holder == t {
 		b.holder = nil
 	}
+	b.gone(t)
 	delete(s.tenants, key)
 	b.tenants = slices.DeleteFunc(b.tenants, func(o *tenant) bool { return o == t })
 	if len(b.tenants) == 0 {
@@ -153,6 +155,7 @@ func (s *Scheduler) want(t *tenant, wants bool) {
 			t.gaps.until = s.now + t.gaps.hold(s.config)
 		}
 		s.settle(t, s.now)
+		b.gone(t)
 	}
 	b.rerate()
 	s.touch(t)
@@ -162,6 +165,31 @@ func (s *Scheduler) want(t *tenant, wants bool) {
 func (s *Scheduler) Drained(now Time, key share.Key) {
 	if t := s.find(now, key); t != nil && t.draining {
 		s.settle(t, s.now)
+		s.touch(t)
+	}
+}
+
+// Drains tells that nothing will be in flight any more of a tenant that was closed from then on,
+// which is no later than Lead away. The next one is opened at once: what it launches comes to the
+// card when the card is idle, and until then the time is that of the one who leaves.
+func (s *Scheduler) Drains(now Time, key share.Key, at Time) {
+	t := s.find(now, key)
+	if t == nil || !t.draining {
+		return
+	}
+	if at = min(at, s.now+s.config.Lead); at > s.now {
+		t.board.leaver, t.board.left = t, at
+	}
+	s.settle(t, max(at, s.now))
+	s.touch(t)
+}
+
+// Lags tells that something is in flight all the same of a tenant that was to have drained: it
+// is charged, and waited for, until it has.
+func (s *Scheduler) Lags(now Time, key share.Key) {
+	if t := s.find(now, key); t != nil && t.wants && t.lingers == 0 && !t.open && !t.free && !t.draining {
+		t.draining = true
+		t.board.gone(t)
 		s.touch(t)
 	}
 }
@@ -192,6 +220,7 @@ func (s *Scheduler) settle(t *tenant, now Time) {
 		return
 	}
 	t.draining = false
+	t.slow += (min(now-t.shut, s.config.Drain) - t.slow) / 4 // the last few count most
 	t.own.stuck = false
 	if t.gang != nil {
 		t.gang.settled()

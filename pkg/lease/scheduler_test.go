@@ -21,6 +21,39 @@ var (
 	free      = lease.Grant{State: lease.Free}
 )
 
+func TestTheNextOneIsOpenedBeforeTheLastOneHasDrained(t *testing.T) {
+	t.Parallel()
+	s := scheduler(burst("a", 50), burst("b", 50))
+	s.Wants(0, "a", true)
+	s.Decide(0)
+	s.Wants(ms, "b", true)
+	s.Decide(ms)
+	s.Decide(10 * ms)
+	s.Drains(10*ms, "a", 10*ms+80*us)
+	require.Equal(t, []lease.Change{{"b", contended}}, s.Decide(10*ms).Changes)
+	held := func(now lease.Time) (a, b time.Duration) {
+		of := s.State(now)[0].Tenants
+		return of[0].Usage.Held, of[1].Usage.Held
+	}
+	a, b := held(11 * ms)
+	require.Equal(t, 10*ms+80*us, a, "the time until then is its own")
+	require.Equal(t, 920*us, b)
+
+	s.Lags(11*ms, "a")
+	a, b = held(12 * ms)
+	require.Equal(t, 11*ms+80*us, a, "it was wrong")
+	require.Equal(t, 1920*us, b)
+	s.Drained(12*ms, "a")
+	a, _ = held(13 * ms)
+	require.Equal(t, 11*ms+80*us, a)
+
+	s.Wants(14*ms, "b", false)
+	s.Decide(14 * ms)
+	s.Drains(14*ms, "a", lease.Never)
+	require.Equal(t, "a", string(s.State(14 * ms)[0].Holder), "nobody who is open leaves")
+	testSums(t, s, 15*ms)
+}
+
 // scheduler with tenants, none of whom wants anything yet.
 func scheduler(tenants ...lease.Tenant) *lease.Scheduler {
 	s := lease.New(lease.Config{})
@@ -182,7 +215,8 @@ func TestDecisions(t *testing.T) {
 				{0, wants("b", true), []lease.Change{{"b", open}}, lease.Never},
 				{10 * ms, both("g0", "g1"), []lease.Change{{"b", closed}}, 0},
 				{11 * ms, drained("b"), []lease.Change{{"g0", open}, {"g1", contended}}, 0},
-				{16 * ms, nothing, []lease.Change{{"g0", closed}, {"g1", closed}}, 0},
+				{16 * ms, nothing, nil, 31 * ms},
+				{31 * ms, nothing, []lease.Change{{"g0", closed}, {"g1", closed}}, 0},
 			},
 		},
 	} {

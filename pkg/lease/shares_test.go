@@ -42,22 +42,25 @@ func TestBusySharesGetTheirPercent(t *testing.T) {
 	for _, cores := range [][]card.Percent{{20, 30, 50}, {10, 90}, {25, 75}, {20, 20, 20, 20, 20}, equal} {
 		for _, policy := range []share.Policy{share.Fixed, share.GuaranteedBurst, share.NativeBurst} {
 			for name, kernels := range lengths {
-				t.Run(fmt.Sprint(cores, policy, name), func(t *testing.T) {
-					t.Parallel()
-					testShares(t, cores, policy, kernels, name == "mixed" || len(cores) == 16)
-				})
+				for _, foretells := range []time.Duration{0, bellDelay + wakeDelay} {
+					t.Run(fmt.Sprint(cores, policy, name, " foretells ", foretells), func(t *testing.T) {
+						t.Parallel()
+						testShares(t, cores, policy, kernels, name == "mixed" || len(cores) == 16, foretells)
+					})
+				}
 			}
 		}
 	}
 }
 
-func testShares(t *testing.T, cores []card.Percent, policy share.Policy, kernels func(i int) func() time.Duration, coarse bool) {
+func testShares(t *testing.T, cores []card.Percent, policy share.Policy, kernels func(i int) func() time.Duration, coarse bool, foretells time.Duration) {
 	t.Helper()
 	var workers []*worker
 	var sum card.Percent
 	for i, c := range cores {
 		w := busy(tenant(string(rune('a'+i)), "x", policy, c), 0)
 		w.kernel = kernels(i)
+		w.foretells = foretells
 		workers = append(workers, w)
 		sum += c
 	}

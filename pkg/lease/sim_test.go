@@ -41,6 +41,9 @@ type worker struct {
 	// frozen processes neither launch nor answer from then on, 0 for never.
 	frozen lease.Time
 
+	// foretells that it has drained, so long before.
+	foretells time.Duration
+
 	// peers take part in each kernel: it does nothing but spin until all of them run it.
 	peers []*worker
 	// thread feeds this worker and others, one kernel to each in turn; fed are those
@@ -183,8 +186,21 @@ func (m *sim) told(w *worker, g lease.Grant) {
 	if w.closed && len(w.queue) > 0 && w.spec.Gang != "" {
 		m.watch(w)
 	}
+	if w.closed && w.foretells > 0 && len(w.queue) > 0 {
+		m.after(max(w.queued-w.progress-w.foretells, 0), func() { m.foretell(w) })
+	}
 	m.launch(w)
 	m.settle(w)
+}
+
+// foretell that a closed worker has drained, where that is so soon. What it had is late where
+// others are let in meanwhile.
+func (m *sim) foretell(w *worker) {
+	if left := w.queued - w.progress; w.closed && len(w.queue) > 0 && left <= 100*us {
+		w.closed = false
+		end := m.now + left
+		m.ring(func() { m.s.Drains(m.now, w.spec.Key, end) })
+	}
 }
 
 // watch a closed worker of a gang until it has drained.

@@ -36,7 +36,8 @@ type tenant struct {
 	turn  Time // from when the present quantum counts
 	shut  Time // when it was closed
 
-	stopped   Preempted // what becomes of the lease that was taken back
+	slow      time.Duration // it is to drain, on an average of late
+	stopped   Preempted     // what becomes of the lease that was taken back
 	stoppedAt Time
 
 	// rate is the part of the card that it is entitled to, part the same of what all of
@@ -89,7 +90,12 @@ func fraction(p card.Percent) float64 {
 func (t *tenant) counts() bool { return t.wants && !t.withheld }
 
 // holds tells whether the time that passes is the tenant's.
-func (t *tenant) holds() bool { return t.draining || (t.open || t.free) && t.wants }
+func (t *tenant) holds() bool {
+	if l := t.board.leaver; l != nil && !t.draining {
+		return l == t
+	}
+	return t.draining || (t.open || t.free) && t.wants
+}
 
 // roomy tells whether the ceiling lets the tenant begin a turn.
 func (t *tenant) roomy() bool { return t.room > -1 }
@@ -206,12 +212,17 @@ func (t *tenant) account(d, service time.Duration, served, idle bool, credit tim
 	}
 }
 
-// forgivable debt of the tenant after a time d.
-func (t *tenant) forgivable(d time.Duration) float64 {
-	if t.counts() || t.holds() || t.balance >= 0 {
+// forgivable debt of the tenant after a time d, in which nobody may have used the card: who
+// wants it then has what is guaranteed to it forgiven, half of its part being so already.
+func (t *tenant) forgivable(d time.Duration, idle bool) float64 {
+	part := t.part
+	if t.counts() {
+		part = max(0, min(t.floor, part)-part/2)
+	}
+	if t.counts() && !idle || t.holds() || t.balance >= 0 {
 		return 0
 	}
-	return min(t.part*float64(d), -t.balance)
+	return min(part*float64(d), -t.balance)
 }
 
 // renounces is what the tenant's claim is less after a time d in which others forgo the card:

@@ -94,6 +94,8 @@ const (
 	// LeaseIdle is how long a process has nothing in flight before it gives a
 	// contended lease back.
 	LeaseIdle = 300 * time.Microsecond
+	// LeaseLead is how long before nothing is in flight of a process any more it may say so.
+	LeaseLead = 100 * time.Microsecond
 	// BeatEvery is the greatest age of Grant.Beat while the share wants the card.
 	BeatEvery = 250 * time.Millisecond
 	// BeatLost is the age at which who waits for the card knows that there is no

@@ -270,7 +270,8 @@ func (h *hand) last() *wire.Demand {
 func (h *hand) close(d *wire.Demand) time.Duration {
 	h.t.Helper()
 	word := h.set(wire.LeaseClosed)
-	until(h.t, "the closed lease to be obeyed", func() bool { return d.Drained.Load() == word || d.Wants.Load() == 0 })
+	// A process says so a little before, and takes it back where that was wrong.
+	until(h.t, "the closed lease to be obeyed", func() bool { return d.Ends.Load() == 0 && d.Drained.Load() == word || d.Wants.Load() == 0 })
 	return clock()
 }
 

@@ -12,6 +12,13 @@
 /* While others wait and this process does not. */
 #define NOW_AND_THEN_NS 5000000u
 #define SHORTEST_NS 20000u
+/* A promise is kept that is wrong by no more, */
+#define LATE_NS (2 * TRANCHE_LEASE_LEAD_NS)
+/* and taken back where it is wrong by more than one of the hardware's turns: the last of a kernel may
+ * wait for one of the next share's, and has had its time then. */
+#define OVERRUN_NS 2500000u
+/* After so many that were not kept the next ones are as rare as they get. */
+#define MOST_BROKEN 6u
 
 /* What a warden knows from its last look. */
 struct watch {
@@ -19,6 +26,10 @@ struct watch {
 	struct census census;
 	uint64_t quiet;    /* since when there were no more, and nothing recorded was in flight */
 	uint64_t contended; /* since when others wait; 0: they do not */
+	uint64_t promised; /* when nothing will be in flight, as was said before it was so; 0: nothing was said */
+	bool missed;       /* and it was not so */
+	uint32_t broken;   /* promises of late, less those that were kept */
+	uint32_t wary;     /* so many turns nothing is promised */
 };
 
 /* Whether nothing is in flight. ends: when nothing will be, as estimated. */
@@ -55,19 +66,64 @@ static bool let_go(struct watch *watch, bool idle)
 	return idle && now_ns() >= watch->quiet + TRANCHE_LEASE_IDLE_NS && lease_take_back(watch->lease, &watch->census);
 }
 
+/* Says that nothing will be in flight shortly before it is so: the card would be idle until the next
+ * share's work comes. */
+static void promise(struct watch *watch, uint32_t word, uint64_t ends)
+{
+	uint64_t now = now_ns();
+
+	/* What is overdue ends at a time that nobody knows. */
+	if (watch->wary != 0 || watch->census.inside || ends <= now || ends > now + TRANCHE_LEASE_LEAD_NS)
+		return;
+	watch->promised = ends;
+	lease_drained(watch->lease, word);
+}
+
+/* Estimates may be wrong. What runs on beside the next share's work is not charged until the promise
+ * is taken back: after one that was not kept some turns are handed over late rather than early. */
+static void judge_promise(struct watch *watch, bool idle)
+{
+	uint64_t now = now_ns(), late = now > watch->promised ? now - watch->promised : 0;
+
+	if (watch->promised == 0)
+		return;
+	if (idle) {
+		watch->broken -= !watch->missed && watch->broken != 0;
+	} else if (late > LATE_NS && !watch->missed) {
+		watch->missed = true;
+		watch->broken += watch->broken < MOST_BROKEN;
+		watch->wary = 1u << watch->broken;
+		return;
+	} else if (late <= OVERRUN_NS) {
+		return;
+	} else {
+		lease_drained(watch->lease, TRANCHE_LEASE_OPEN);
+	}
+	watch->promised = 0;
+	watch->missed = false;
+}
+
 static uint64_t under_closed(struct watch *watch, uint32_t word)
 {
 	struct lease *lease = watch->lease;
 	uint64_t ends;
-	bool idle;
+	bool idle, said;
 
 	if (!__atomic_load_n(&lease->wants, __ATOMIC_RELAXED))
 		return FOR_EVER;
 	idle = is_idle(watch, &ends);
+	judge_promise(watch, idle);
+	said = __atomic_load_n(&lease->drained, __ATOMIC_RELAXED) == word;
+	if (!idle && !said)
+		promise(watch, word, ends);
+	if (!idle && watch->promised != 0)
+		return TRANCHE_LEASE_LEAD_NS;
 	if (!idle)
-		return nap_until(ends, TRANCHE_LEASE_IDLE_NS);
-	if (__atomic_load_n(&lease->drained, __ATOMIC_RELAXED) != word)
+		return nap_until(ends - (watch->wary ? 0 : TRANCHE_LEASE_LEAD_NS), TRANCHE_LEASE_IDLE_NS);
+	if (!said) {
+		watch->wary -= watch->wary != 0;
 		lease_drained(lease, word);
+	}
 	if (__atomic_load_n(&lease->waiting, __ATOMIC_RELAXED) != 0 || let_go(watch, idle))
 		return FOR_EVER;
 	return TRANCHE_LEASE_IDLE_NS;
@@ -100,6 +156,8 @@ static void *watch_over(void *argument)
 		bool open = (word & TRANCHE_LEASE_STATE) == TRANCHE_LEASE_OPEN;
 
 		lease_say_again(watch.lease);
+		if ((word & TRANCHE_LEASE_STATE) != TRANCHE_LEASE_CLOSED)
+			watch.promised = watch.missed = 0;
 		if (!open || !(word & TRANCHE_LEASE_CONTENDED))
 			watch.contended = 0;
 		if ((word & TRANCHE_LEASE_STATE) == TRANCHE_LEASE_FREE)
