@@ -117,24 +117,31 @@ func (s Shortage) sentence() string {
 		head = fmt.Sprintf("no node has %d cards with %s", s.Want.Cards, s.Want.words())
 	}
 	var why []string
+	// The first says of what the numbers are.
+	card, all := "card ", "cards "
 	count := func(n int, one, many, what string) {
 		switch {
+		case n == 0:
+			return
 		case n == 1:
-			why = append(why, "1 "+one+" "+what)
-		case n > 1:
-			why = append(why, fmt.Sprintf("%d %s %s", n, many, what))
+			why = append(why, fmt.Sprintf("1 %s%s %s", card, one, what))
+		default:
+			why = append(why, fmt.Sprintf("%d %s%s %s", n, all, many, what))
 		}
+		card, all = "", ""
 	}
-	count(s.Memory, "card lacks", "cards lack", "memory")
+	count(s.Memory, "lacks", "lack", "memory")
 	count(s.Compute, "lacks", "lack", "compute")
-	count(s.Both, "lacks", "lack", "both")
+	count(s.Both, "lacks", "lack", "both compute and memory")
 	count(s.Slots, "has", "have", "as many shares as it takes")
 	count(s.InUse, "is", "are", "in use")
 	count(s.Whole, "is", "are", "given whole only")
 	count(s.Model, "is", "are", "of another kind")
 	count(s.Tainted, "is", "are", "tainted")
-	count(s.Few, "node has", "nodes have", "some, but not enough at once")
-	count(s.Host, "node lacks", "nodes lack", "CPU or memory of the host")
+	card, all = "node ", "nodes "
+	count(s.Few, "has", "have", "some, but not enough at once")
+	card, all = "node ", "nodes "
+	count(s.Host, "lacks", "lack", "CPU or memory of the host")
 	if len(why) == 0 {
 		return head
 	}

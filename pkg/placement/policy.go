@@ -2,6 +2,12 @@
 
 package placement
 
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
 // Policy says what is preferred among nodes, or among the cards of a node.
 type Policy string
 
@@ -32,6 +38,30 @@ type Policies struct {
 
 // Default is spread over nodes and binpack on cards.
 func Default() Policies { return Policies{Node: Spread, Card: Binpack} }
+
+// Parse reads "spread/binpack", the policy among nodes and the one among cards,
+// or one word for both.
+func Parse(text string) (Policies, error) {
+	node, card, two := strings.Cut(text, "/")
+	if !two {
+		card = node
+	}
+	p := Policies{Node: Policy(node), Card: Policy(card)}
+	for _, one := range []Policy{p.Node, p.Card} {
+		if !slices.Contains(Known(), one) {
+			return Policies{}, fmt.Errorf("policy %q: NODE/CARD is right, or one word for both, of binpack, spread and fragmentation", text)
+		}
+	}
+	return p, nil
+}
+
+// String is what Parse reads.
+func (p Policies) String() string {
+	if p.Node == p.Card {
+		return string(p.Node)
+	}
+	return string(p.Node) + "/" + string(p.Card)
+}
 
 // Fits tells whether the node has room for the demand, whatever the policy.
 func Fits(n *Node, d *Demand) bool {

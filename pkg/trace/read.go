@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -237,4 +238,33 @@ func (t *table) class() share.Class {
 		t.fail("class", fmt.Errorf("class is %q: online, offline or none is right", text))
 		return share.NoClass
 	}
+}
+
+// Open reads a trace from two files.
+func Open(nodes, tasks string) (*Trace, error) {
+	var t Trace
+	err := readFile(nodes, func(r io.Reader) (err error) {
+		t.Nodes, err = ReadNodes(r, nodes)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	err = readFile(tasks, func(r io.Reader) (err error) {
+		t.Kinds, t.Tasks, err = ReadTasks(r, tasks)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &t, nil
+}
+
+func readFile(name string, read func(io.Reader) error) error {
+	file, err := os.Open(name)
+	if err != nil {
+		return fmt.Errorf("open trace: %w", err)
+	}
+	defer file.Close() //nolint:errcheck // it was only read
+	return read(file)
 }

@@ -1,0 +1,205 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package whatif
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	dracel "k8s.io/dynamic-resource-allocation/cel"
+
+	"github.com/tranche-dra/tranche/deviceclasses"
+	"github.com/tranche-dra/tranche/pkg/api/v1alpha1"
+	"github.com/tranche-dra/tranche/pkg/card"
+	"github.com/tranche-dra/tranche/pkg/placement"
+	"github.com/tranche-dra/tranche/pkg/share"
+	"github.com/tranche-dra/tranche/pkg/slices"
+)
+
+// Ask is one claim that might come, and how many of it.
+type Ask struct {
+	Name  string
+	Count int
+	spec  *resourceapi.ResourceClaimSpec
+}
+
+// Asks are the claims and templates of the objects, each count times. Claims that
+// hold cards already are not asked for again.
+func Asks(o *Objects, count int) []Ask {
+	var asks []Ask
+	for i := range o.Claims {
+		if c := &o.Claims[i]; c.Status.Allocation == nil {
+			asks = append(asks, Ask{name(c.Namespace, c.Name), count, &c.Spec})
+		}
+	}
+	for i := range o.Templates {
+		t := &o.Templates[i]
+		asks = append(asks, Ask{name(t.Namespace, t.Name), count, &t.Spec.Spec})
+	}
+	return asks
+}
+
+// asker turns claims into demands.
+type asker struct {
+	ctx     context.Context //nolint:containedctx // CEL wants one; evaluating a selector is bounded by its cost
+	cluster *cluster
+	classes map[string]*resourceapi.DeviceClass
+}
+
+func newAsker(ctx context.Context, c *cluster) (*asker, error) {
+	all, err := deviceclasses.All()
+	if err != nil {
+		return nil, err
+	}
+	a := &asker{ctx: ctx, cluster: c, classes: map[string]*resourceapi.DeviceClass{}}
+	for _, class := range all {
+		a.classes[class.Name] = class
+	}
+	return a, nil
+}
+
+func (a *asker) demand(ask Ask) (placement.Demand, error) {
+	var d placement.Demand
+	for i := range ask.spec.Devices.Requests {
+		request := &ask.spec.Devices.Requests[i]
+		part, err := a.part(ask.spec, request)
+		if err != nil {
+			return d, fmt.Errorf("claim %s, request %s: %w", ask.Name, request.Name, err)
+		}
+		d.Parts = append(d.Parts, part)
+	}
+	if len(ask.spec.Devices.Constraints) > 0 {
+		return d, fmt.Errorf("claim %s: constraints are not simulated: leave them out to try the rest", ask.Name)
+	}
+	return d, nil
+}
+
+func (a *asker) part(claim *resourceapi.ResourceClaimSpec, request *resourceapi.DeviceRequest) (placement.Part, error) {
+	exactly := request.Exactly
+	if exactly == nil {
+		return placement.Part{}, errors.New("firstAvailable is not simulated: give the alternative to try as exactly")
+	}
+	class, known := a.classes[exactly.DeviceClassName]
+	if !known {
+		return placement.Part{}, fmt.Errorf("device class %q is none of Tranche's: %s", exactly.DeviceClassName, strings.Join(deviceclasses.Names(), ", "))
+	}
+	if exactly.AllocationMode == resourceapi.DeviceAllocationModeAll {
+		return placement.Part{}, errors.New("allocationMode All is not simulated: give a count")
+	}
+	part := placement.Part{Cards: int(max(exactly.Count, 1))}
+	var err error
+	if part.Class, err = shareClass(claim, request.Name, class); err != nil {
+		return part, err
+	}
+	if exactly.Capacity == nil || len(exactly.Capacity.Requests) == 0 {
+		part.Whole = true
+	} else if part.Amount, err = amount(exactly.Capacity.Requests); err != nil {
+		return part, err
+	}
+	if part.Class == share.NoClass && part.Amount.Offline > 0 {
+		part.Class = share.Offline
+	}
+	part.Accepts, err = a.selectors(class.Spec.Selectors, exactly.Selectors)
+	return part, err
+}
+
+func amount(requests map[resourceapi.QualifiedName]resource.Quantity) (placement.Amount, error) {
+	var a placement.Amount
+	_, cores := requests[slices.CapacityCores]
+	memory, hasMemory := requests[slices.CapacityMemory]
+	if !cores || !hasMemory {
+		return a, errors.New("a share names both cores and memory")
+	}
+	for name, to := range map[resourceapi.QualifiedName]*placement.Milli{slices.CapacityCores: &a.Compute, slices.CapacityOfflineCores: &a.Offline} {
+		q, asked := requests[name]
+		if !asked {
+			continue
+		}
+		if q.Sign() < 0 || q.CmpInt64(int64(card.WholeCompute)) > 0 {
+			return a, fmt.Errorf("%s of %s: 0 to 100 percent of one card is right; for whole cards ask for class %s with count: N",
+				name, q.String(), deviceclasses.Card)
+		}
+		*to = placement.FromPercent(card.Percent(q.Value()))
+	}
+	if memory.Sign() <= 0 || memory.CmpInt64(maxMemory.Bytes()) > 0 {
+		return a, fmt.Errorf("memory of %s: from %s to what the card has is right", memory.String(), slices.MinMemory)
+	}
+	a.Memory = max(card.MiB((memory.Value()+1<<20-1)>>20), slices.MinMemory)
+	return a, nil
+}
+
+// maxMemory is far above what any card has, and far from overflowing.
+const maxMemory card.MiB = 1 << 40
+
+// shareClass is online, offline or none, by the class and then the claim.
+func shareClass(claim *resourceapi.ResourceClaimSpec, request string, class *resourceapi.DeviceClass) (share.Class, error) {
+	var configs []resourceapi.DeviceConfiguration
+	for _, c := range class.Spec.Config {
+		configs = append(configs, c.DeviceConfiguration)
+	}
+	for _, c := range claim.Devices.Config {
+		if len(c.Requests) == 0 || contains(c.Requests, request) {
+			configs = append(configs, c.DeviceConfiguration)
+		}
+	}
+	found := share.NoClass
+	for _, c := range configs {
+		if c.Opaque == nil || c.Opaque.Driver != slices.DriverName {
+			continue
+		}
+		config, err := v1alpha1.Decode(c.Opaque.Parameters.Raw)
+		if err != nil {
+			return found, fmt.Errorf("read configuration: %w", err)
+		}
+		if config.Class != nil {
+			found = *config.Class
+		}
+	}
+	return found, nil
+}
+
+func contains(all []string, one string) bool {
+	for _, s := range all {
+		if s == one {
+			return true
+		}
+	}
+	return false
+}
+
+// selectors compiles the selectors of class and request into one question.
+func (a *asker) selectors(of ...[]resourceapi.DeviceSelector) (func(*placement.Node, int) bool, error) {
+	compiler := dracel.GetCompiler(dracel.Features{EnableConsumableCapacity: true})
+	var programs []dracel.CompilationResult
+	for _, selectors := range of {
+		for _, s := range selectors {
+			if s.CEL == nil {
+				continue
+			}
+			program := compiler.CompileCELExpression(s.CEL.Expression, dracel.Options{})
+			if program.Error != nil {
+				return nil, fmt.Errorf("selector %q: %w", s.CEL.Expression, program.Error)
+			}
+			programs = append(programs, program)
+		}
+	}
+	return func(n *placement.Node, index int) bool {
+		device := a.cluster.devices[n.Name][index]
+		for i := range programs {
+			// A selector that fails, such as by an attribute that the card lacks, fails
+			// the pod in a real scheduler; here the card is of another kind.
+			matches, _, err := programs[i].DeviceMatches(a.ctx, dracel.Device{
+				Driver: slices.DriverName, Attributes: device.Attributes, Capacity: device.Capacity,
+				AllowMultipleAllocations: device.AllowMultipleAllocations,
+			})
+			if err != nil || !matches {
+				return false
+			}
+		}
+		return true
+	}, nil
+}

@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package whatif
+
+import (
+	"strconv"
+
+	resourceapi "k8s.io/api/resource/v1"
+
+	"github.com/tranche-dra/tranche/pkg/card"
+	"github.com/tranche-dra/tranche/pkg/placement"
+	"github.com/tranche-dra/tranche/pkg/share"
+	"github.com/tranche-dra/tranche/pkg/slices"
+	"github.com/tranche-dra/tranche/pkg/view"
+)
+
+// cluster is the nodes with their cards, what is held of them, and what each card
+// is published as.
+type cluster struct {
+	nodes   []placement.Node
+	devices map[string][]*resourceapi.Device
+	held    []placement.Expected
+}
+
+func clusterOf(o view.Objects) *cluster {
+	seen := view.Of(o)
+	published := devicesOf(o.Slices)
+	c := &cluster{devices: map[string][]*resourceapi.Device{}}
+	at := map[[2]string]*placement.Card{}
+	// Cards come by node.
+	for i := range seen.Cards {
+		from := &seen.Cards[i]
+		if len(c.nodes) == 0 || c.nodes[len(c.nodes)-1].Name != from.Node {
+			c.nodes = append(c.nodes, placement.Node{Name: from.Node})
+		}
+		n := &c.nodes[len(c.nodes)-1]
+		n.Cards = append(n.Cards, cardOf(from))
+		c.devices[n.Name] = append(c.devices[n.Name], published[[2]string{from.Node, from.Device}])
+	}
+	next := 0
+	for i := range c.nodes {
+		for j := range c.nodes[i].Cards {
+			from := &seen.Cards[next]
+			at[[2]string{from.Node, from.Device}] = &c.nodes[i].Cards[j]
+			next++
+		}
+	}
+	for i := range seen.Shares {
+		s := &seen.Shares[i]
+		if on := at[[2]string{s.Node, s.Device}]; on != nil {
+			hold(on, s)
+		}
+		c.held = append(c.held, placement.Expected{Demand: placement.Demand{Parts: []placement.Part{partOf(s)}}, Weight: 1})
+	}
+	return c
+}
+
+func devicesOf(all []resourceapi.ResourceSlice) map[[2]string]*resourceapi.Device {
+	newest := map[string]int64{}
+	for i := range all {
+		pool := all[i].Spec.Pool
+		newest[pool.Name] = max(newest[pool.Name], pool.Generation)
+	}
+	devices := map[[2]string]*resourceapi.Device{}
+	for i := range all {
+		spec := &all[i].Spec
+		if spec.Driver != slices.DriverName || spec.Pool.Generation < newest[spec.Pool.Name] {
+			continue
+		}
+		node := spec.Pool.Name
+		if spec.NodeName != nil {
+			node = *spec.NodeName
+		}
+		for j := range spec.Devices {
+			devices[[2]string{node, spec.Devices[j].Name}] = &spec.Devices[j]
+		}
+	}
+	return devices
+}
+
+func cardOf(from *view.Card) placement.Card {
+	c := placement.Card{Name: from.Device, Model: from.Model, WholeOnly: !from.Shared}
+	if from.Index != nil {
+		c.Name = strconv.Itoa(*from.Index)
+	}
+	for _, t := range from.Taints {
+		c.Tainted = c.Tainted || t.Effect != resourceapi.DeviceTaintEffectNone
+	}
+	c.Total = placement.Amount{Compute: placement.WholeCompute, Slots: 1}
+	c.Free = c.Total
+	for _, a := range []struct {
+		from        *view.Amount[card.Percent]
+		total, free *placement.Milli
+	}{{from.Cores, &c.Total.Compute, &c.Free.Compute}, {from.OfflineCores, &c.Total.Offline, &c.Free.Offline}} {
+		if a.from != nil {
+			*a.total, *a.free = placement.FromPercent(a.from.Total), placement.FromPercent(max(a.from.Free, 0))
+		}
+	}
+	if from.Memory != nil {
+		c.Total.Memory, c.Free.Memory = from.Memory.Total, max(from.Memory.Free, 0)
+	}
+	if from.Slots != nil {
+		c.Total.Slots, c.Free.Slots = int32(from.Slots.Total), int32(max(from.Slots.Free, 0)) //nolint:gosec // at most 16 or so
+	}
+	return c
+}
+
+// hold counts the share. Amounts are counted already, but for those of a card
+// that says nothing of them.
+func hold(on *placement.Card, s *view.Share) {
+	switch s.Class {
+	case share.Online:
+		on.Online++
+	case share.Offline:
+		on.OfflineShares++
+	default:
+		on.Unclassed++
+	}
+	if s.Whole {
+		on.Free = placement.Amount{}
+	}
+}
+
+func partOf(s *view.Share) placement.Part {
+	if s.Whole {
+		return placement.Part{Cards: 1, Whole: true, Class: s.Class}
+	}
+	return placement.Part{Cards: 1, Class: s.Class, Amount: placement.Amount{
+		Compute: placement.FromPercent(s.Cores), Offline: placement.FromPercent(s.OfflineCores), Memory: s.Memory,
+	}}
+}

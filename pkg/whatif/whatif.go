@@ -1,0 +1,182 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package whatif
+
+import (
+	"context"
+	"errors"
+	"math"
+
+	"github.com/tranche-dra/tranche/pkg/placement"
+	"github.com/tranche-dra/tranche/pkg/replay"
+	"github.com/tranche-dra/tranche/pkg/view"
+)
+
+// Report is what would happen under each policy.
+type Report struct {
+	Nodes    int       `json:"nodes"`
+	Cards    int       `json:"cards"`
+	Asked    int       `json:"asked"`
+	Policies []Outcome `json:"policies"`
+}
+
+// Outcome of one policy.
+type Outcome struct {
+	Policy string `json:"policy"`
+	Placed int    `json:"placed"`
+	// Allocated of all compute of the online ledger, before and afterwards.
+	Before    float64 `json:"allocatedBefore"`
+	Allocated float64 `json:"allocated"`
+	// WholeCards that nobody is on afterwards.
+	WholeCards int `json:"wholeCardsFree"`
+	// Free afterwards; what is stranded is so for claims like those asked for.
+	Free   replay.Free `json:"free"`
+	Claims []Claim     `json:"claims"`
+}
+
+// Claim is what became of all of one claim's copies.
+type Claim struct {
+	Name   string `json:"name"`
+	Asked  int    `json:"asked"`
+	Placed int    `json:"placed"`
+	// On which cards, one entry for each use of a card.
+	On []Place `json:"on"`
+	// Missing is why the first copy that found no room found none.
+	Missing string `json:"missing,omitempty"`
+}
+
+// Place is one card, by its number on the node where that is published.
+type Place struct {
+	Node string `json:"node"`
+	Card string `json:"card"`
+}
+
+// ErrNoCards: the export shows no card.
+var ErrNoCards = errors.New("the cluster shows no card of gpu.tranche.dev: kubectl get resourceslices,resourceclaims -A -o yaml exports what is needed")
+
+// ErrNoClaims: there is nothing to try.
+var ErrNoClaims = errors.New("nothing is asked for: give claims or templates to try, or an export with claims that wait")
+
+// Compare tries the claims on the cluster under each policy. Copies come in turn:
+// one of each claim, then the second of each, and so on.
+func Compare(ctx context.Context, o view.Objects, asks []Ask, policies []placement.Policies) (*Report, error) {
+	c := clusterOf(o)
+	if len(c.nodes) == 0 {
+		return nil, ErrNoCards
+	}
+	if len(asks) == 0 {
+		return nil, ErrNoClaims
+	}
+	asker, err := newAsker(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	report := &Report{Nodes: len(c.nodes)}
+	for i := range c.nodes {
+		report.Cards += len(c.nodes[i].Cards)
+	}
+	demands, counts := make([]placement.Demand, len(asks)), make([]int, len(asks))
+	for i, ask := range asks {
+		if demands[i], err = asker.demand(ask); err != nil {
+			return nil, err
+		}
+		counts[i] = ask.Count
+		report.Asked += ask.Count
+		c.held = append(c.held, placement.Expected{Demand: demands[i], Weight: float64(ask.Count)})
+	}
+	workload := placement.NewWorkload(c.held).Over(pointers(c.nodes))
+	for _, p := range policies {
+		p.Workload = workload
+		outcome := c.try(p, asks, demands)
+		outcome.Free = replay.FreeOf(outcome.nodes, demands, counts)
+		report.Policies = append(report.Policies, outcome.Outcome)
+	}
+	return report, nil
+}
+
+func pointers(nodes []placement.Node) []*placement.Node {
+	out := make([]*placement.Node, len(nodes))
+	for i := range nodes {
+		out[i] = &nodes[i]
+	}
+	return out
+}
+
+type outcome struct {
+	Outcome
+	nodes []placement.Node
+}
+
+func (c *cluster) try(p placement.Policies, asks []Ask, demands []placement.Demand) outcome {
+	out := outcome{Outcome: Outcome{Policy: p.String(), Before: allocated(c.nodes), Claims: make([]Claim, len(asks))}}
+	most := 0
+	for i := range c.nodes {
+		out.nodes = append(out.nodes, *c.nodes[i].Clone())
+	}
+	for i, ask := range asks {
+		out.Claims[i] = Claim{Name: ask.Name, Asked: ask.Count, On: []Place{}}
+		most = max(most, ask.Count)
+	}
+	for turn := range most {
+		for i := range asks {
+			if turn < asks[i].Count {
+				out.ask(p, &out.Claims[i], &demands[i])
+			}
+		}
+	}
+	out.Allocated = allocated(out.nodes)
+	for i := range out.nodes {
+		for j := range out.nodes[i].Cards {
+			if on := &out.nodes[i].Cards[j]; on.Empty() && !on.Tainted {
+				out.WholeCards++
+			}
+		}
+	}
+	return out
+}
+
+// ask places one copy of a claim. Of equal nodes the first by name is taken.
+func (o *outcome) ask(p placement.Policies, claim *Claim, d *placement.Demand) {
+	best, bestScore := -1, math.Inf(-1)
+	for i := range o.nodes {
+		if score, fits := p.Score(&o.nodes[i], d); fits && score > bestScore {
+			best, bestScore = i, score
+		}
+	}
+	if best < 0 {
+		if claim.Missing == "" {
+			claim.Missing = o.missing(d)
+		}
+		return
+	}
+	n := &o.nodes[best]
+	choice, _ := p.Choose(n, d)
+	n.Take(d, choice)
+	o.Placed++
+	claim.Placed++
+	for _, u := range choice {
+		claim.On = append(claim.On, Place{n.Name, n.Cards[u.Card].Name})
+	}
+}
+
+func (o *outcome) missing(d *placement.Demand) string {
+	var short placement.Shortage
+	for i := range o.nodes {
+		short.Add(placement.Explain(&o.nodes[i], d))
+	}
+	return short.String()
+}
+
+func allocated(nodes []placement.Node) float64 {
+	var total, free int64
+	for i := range nodes {
+		for j := range nodes[i].Cards {
+			total += int64(nodes[i].Cards[j].Total.Compute)
+			free += int64(nodes[i].Cards[j].Free.Compute)
+		}
+	}
+	if total == 0 {
+		return 0
+	}
+	return float64(total-free) / float64(total)
+}
