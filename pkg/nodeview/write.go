@@ -3,33 +3,22 @@
 package nodeview
 
 import (
-	"encoding/json"
-	"fmt"
 	"io"
 	"strconv"
 	"strings"
-	"text/tabwriter"
 	"time"
 
-	"k8s.io/apimachinery/pkg/api/resource"
-
 	"github.com/tranche-dra/tranche/pkg/card"
+	"github.com/tranche-dra/tranche/pkg/table"
 )
 
 // WriteJSON writes everything for programs.
-func (n Node) WriteJSON(w io.Writer) error {
-	encoder := json.NewEncoder(w)
-	encoder.SetIndent("", "  ")
-	if err := encoder.Encode(n); err != nil {
-		return fmt.Errorf("write view: %w", err)
-	}
-	return nil
-}
+func (n Node) WriteJSON(w io.Writer) error { return table.WriteJSON(w, n) }
 
 // WriteTables writes the cards and below them their shares for people.
 func (n Node) WriteTables(w io.Writer) error {
 	if len(n.Cards) == 0 {
-		return write(w, "no card of this node has a share\n")
+		return table.Line(w, "no card of this node has a share")
 	}
 	cards := [][]string{{"CARD", "MODEL", "FREE CORES", "FREE OFFLINE", "FREE MEMORY", "USED MEMORY", "SLICE", "HOLDER", "SWITCHES"}}
 	shares := [][]string{{
@@ -43,34 +32,32 @@ func (n Node) WriteTables(w io.Writer) error {
 			shares = append(shares, c.Shares[j].row())
 		}
 	}
-	if err := writeTable(w, cards); err != nil {
+	if err := table.Write(w, cards); err != nil {
 		return err
 	}
-	if err := write(w, "\n"); err != nil {
+	if err := table.Line(w, ""); err != nil {
 		return err
 	}
-	return writeTable(w, shares)
+	return table.Write(w, shares)
 }
 
-const nothing = "-"
-
 func (c *Card) row() []string {
-	used := nothing
+	used := table.Nothing
 	if c.MemoryReadable {
 		used = memory(c.MemoryUsed)
 	}
-	free := nothing
+	free := table.Nothing
 	if c.MemoryMiB > 0 {
-		free = mebibytes(c.MemoryFreeMiB) + "/" + mebibytes(c.MemoryMiB)
+		free = table.Memory(c.MemoryFreeMiB) + "/" + table.Memory(c.MemoryMiB)
 	}
-	holder := nothing
+	holder := table.Nothing
 	for i := range c.Shares {
 		if s := &c.Shares[i]; s.Key == c.Holder {
 			holder = s.ID.Claim.String()
 		}
 	}
 	return []string{
-		string(c.UUID), orNothing(c.Model), strconv.Itoa(int(c.CoresFree)) + "/100", strconv.Itoa(int(c.OfflineCoresFree)) + "/100",
+		string(c.UUID), table.OrNothing(c.Model), strconv.Itoa(int(c.CoresFree)) + "/100", strconv.Itoa(int(c.OfflineCoresFree)) + "/100",
 		free, used, duration(c.Quantum), holder, strconv.FormatUint(c.Switches, 10),
 	}
 }
@@ -80,14 +67,14 @@ func (s *Share) row() []string {
 	if s.Limits.OfflineCores > 0 {
 		cores = strconv.Itoa(int(s.Limits.OfflineCores)) + " offline"
 	}
-	policy, limit := string(s.Policy), nothing
+	policy, limit := string(s.Policy), table.Nothing
 	if s.Whole {
-		policy = nothing
+		policy = table.Nothing
 	}
 	if !s.Unlimited {
 		limit = memory(s.MemoryLimit)
 	}
-	p50, p99 := nothing, nothing
+	p50, p99 := table.Nothing, table.Nothing
 	if s.Latency.Count() > 0 {
 		p50, p99 = duration(s.Latency.Quantile(0.5)), duration(s.Latency.Quantile(0.99))
 	}
@@ -98,7 +85,7 @@ func (s *Share) row() []string {
 	return []string{
 		string(s.Card), s.ID.Claim.Namespace, s.ID.Claim.Name, s.ID.Request, policy, string(s.Class), cores, s.lease(),
 		strconv.FormatFloat(100*s.Rate, 'f', 1, 64) + "%", duration(s.Held), duration(s.Wanted), duration(s.Throttled),
-		strconv.FormatUint(s.Preemptions, 10), p50, p99, memory(s.MemoryUsed) + "/" + limit, orNothing(strings.Join(pids, ",")),
+		strconv.FormatUint(s.Preemptions, 10), p50, p99, memory(s.MemoryUsed) + "/" + limit, table.OrNothing(strings.Join(pids, ",")),
 	}
 }
 
@@ -126,39 +113,4 @@ func duration(d time.Duration) string {
 	return d.Round(10 * time.Microsecond).String()
 }
 
-func memory(bytes uint64) string { return mebibytes(card.FloorMiB(bytes)) }
-
-func mebibytes(m card.MiB) string { return resource.NewQuantity(m.Bytes(), resource.BinarySI).String() }
-
-func orNothing(s string) string {
-	if s == "" {
-		return nothing
-	}
-	return s
-}
-
-func write(w io.Writer, text string) error {
-	if _, err := io.WriteString(w, text); err != nil {
-		return fmt.Errorf("write table: %w", err)
-	}
-	return nil
-}
-
-func writeTable(w io.Writer, rows [][]string) error {
-	var aligned strings.Builder
-	table := tabwriter.NewWriter(&aligned, 0, 8, 2, ' ', 0)
-	for _, row := range rows {
-		if _, err := fmt.Fprintln(table, strings.Join(row, "\t")); err != nil {
-			return fmt.Errorf("write table: %w", err)
-		}
-	}
-	if err := table.Flush(); err != nil {
-		return fmt.Errorf("write table: %w", err)
-	}
-	for line := range strings.Lines(aligned.String()) {
-		if err := write(w, strings.TrimRight(line, " \n")+"\n"); err != nil {
-			return err
-		}
-	}
-	return nil
-}
+func memory(bytes uint64) string { return table.Memory(card.FloorMiB(bytes)) }

@@ -3,42 +3,31 @@
 package view
 
 import (
-	"encoding/json"
 	"fmt"
 	"io"
 	"strconv"
 	"strings"
-	"text/tabwriter"
-
-	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/tranche-dra/tranche/pkg/card"
+	"github.com/tranche-dra/tranche/pkg/table"
 )
 
 const (
-	nothing     = "-"
 	nodeDefault = "node default"
 	unreadable  = "unreadable"
 )
 
 // WriteJSON writes everything for programs: amounts of memory in MiB, compute in
 // percent of a card.
-func (s Snapshot) WriteJSON(w io.Writer) error {
-	encoder := json.NewEncoder(w)
-	encoder.SetIndent("", "  ")
-	if err := encoder.Encode(s); err != nil {
-		return fmt.Errorf("write view: %w", err)
-	}
-	return nil
-}
+func (s Snapshot) WriteJSON(w io.Writer) error { return table.WriteJSON(w, s) }
 
 // WriteTables writes both tables, the cards first.
 func (s Snapshot) WriteTables(w io.Writer) error {
 	if err := s.WriteCards(w); err != nil {
 		return err
 	}
-	if _, err := fmt.Fprintln(w); err != nil {
-		return fmt.Errorf("write table: %w", err)
+	if err := table.Line(w, ""); err != nil {
+		return err
 	}
 	return s.WriteShares(w)
 }
@@ -49,12 +38,12 @@ func (s Snapshot) WriteCards(w io.Writer) error {
 	for i := range s.Cards {
 		c := &s.Cards[i]
 		rows = append(rows, []string{
-			c.Node, cardName(c.Index, c.Device), orNothing(c.Model),
-			ofTotal(c.Cores, whole), ofTotal(c.OfflineCores, whole), ofTotal(c.Memory, Memory), ofTotal(c.Slots, whole),
+			c.Node, cardName(c.Index, c.Device), table.OrNothing(c.Model),
+			ofTotal(c.Cores, whole), ofTotal(c.OfflineCores, whole), ofTotal(c.Memory, table.Memory), ofTotal(c.Slots, whole),
 			health(c.Taints),
 		})
 	}
-	return writeTable(w, rows)
+	return table.Write(w, rows)
 }
 
 // WriteShares writes a table of who holds which share for people. A share that
@@ -62,16 +51,13 @@ func (s Snapshot) WriteCards(w io.Writer) error {
 // is no share one sentence says so.
 func (s Snapshot) WriteShares(w io.Writer) error {
 	if len(s.Shares) == 0 {
-		if _, err := fmt.Fprintln(w, "no pod holds a share"); err != nil {
-			return fmt.Errorf("write table: %w", err)
-		}
-		return nil
+		return table.Line(w, "no pod holds a share")
 	}
 	rows := [][]string{{"NODE", "CARD", "NAMESPACE", "POD", "CONTAINERS", "CORES", "MEMORY", "POLICY", "CLASS", "CLAIM", "REQUEST"}}
 	for i := range s.Shares {
 		share := &s.Shares[i]
 		policy, class := policyAndClass(share)
-		pod, containers := nothing, nothing
+		pod, containers := table.Nothing, table.Nothing
 		if len(share.Holders) > 0 {
 			pod, containers = holderCells(share.Holders[0])
 		}
@@ -84,43 +70,21 @@ func (s Snapshot) WriteShares(w io.Writer) error {
 			rows = append(rows, []string{"", "", "", pod, containers, "", "", "", "", "", ""})
 		}
 	}
-	return writeTable(w, rows)
+	return table.Write(w, rows)
 }
-
-func writeTable(w io.Writer, rows [][]string) error {
-	var aligned strings.Builder
-	table := tabwriter.NewWriter(&aligned, 0, 8, 2, ' ', 0)
-	for _, row := range rows {
-		if _, err := fmt.Fprintln(table, strings.Join(row, "\t")); err != nil {
-			return fmt.Errorf("write table: %w", err)
-		}
-	}
-	if err := table.Flush(); err != nil {
-		return fmt.Errorf("write table: %w", err)
-	}
-	for line := range strings.Lines(aligned.String()) {
-		if _, err := fmt.Fprintln(w, strings.TrimRight(line, " \n")); err != nil {
-			return fmt.Errorf("write table: %w", err)
-		}
-	}
-	return nil
-}
-
-// Memory prints an amount as people write it in a claim: "24Gi", "81559Mi".
-func Memory(m card.MiB) string { return resource.NewQuantity(m.Bytes(), resource.BinarySI).String() }
 
 func memoryOrNothing(m card.MiB) string {
 	if m == 0 {
-		return nothing
+		return table.Nothing
 	}
-	return Memory(m)
+	return table.Memory(m)
 }
 
 func whole[T ~int | ~int64](n T) string { return strconv.FormatInt(int64(n), 10) }
 
 func ofTotal[T ~int | ~int64](a *Amount[T], in func(T) string) string {
 	if a == nil {
-		return nothing
+		return table.Nothing
 	}
 	return in(a.Free) + "/" + in(a.Total)
 }
@@ -131,13 +95,6 @@ func cardName(index *int, device string) string {
 		return device
 	}
 	return strconv.Itoa(*index)
-}
-
-func orNothing(s string) string {
-	if s == "" {
-		return nothing
-	}
-	return s
 }
 
 func health(taints []Taint) string {
@@ -158,7 +115,7 @@ func policyAndClass(s *Share) (policy, class string) {
 	case s.ConfigError != "":
 		return unreadable, unreadable
 	case s.Whole:
-		return nothing, string(s.Class)
+		return table.Nothing, string(s.Class)
 	case s.Policy == "":
 		return nodeDefault, string(s.Class)
 	}
@@ -170,7 +127,7 @@ func holderCells(h Holder) (pod, containers string) {
 	if h.Resource != "" {
 		pod = h.Resource + "/" + pod
 	}
-	return pod, orNothing(strings.Join(h.Containers, ","))
+	return pod, table.OrNothing(strings.Join(h.Containers, ","))
 }
 
 // compute names the ledger where it is not the usual one. The node prepares no
