@@ -43,13 +43,17 @@ func (f *finding) status() *fwk.Status {
 	case f.shortage.Cards == 0:
 		return fwk.NewStatus(fwk.UnschedulableAndUnresolvable, "node(s) without cards")
 	}
-	what, _, _ := strings.Cut(f.shortage.String(), ": ")
+	what, _, _ := strings.Cut(spoken(&f.shortage), ": ")
 	reason := "node(s) where " + what
 	if why := kinds(&f.shortage); len(why) > 0 {
 		reason += " (" + strings.Join(why, ", ") + ")"
 	}
 	return fwk.NewStatus(code, reason)
 }
+
+// spoken is the shortage in a sentence without a percent sign: kube-scheduler gives
+// what it is told to its event recorder as a format.
+func spoken(s *placement.Shortage) string { return strings.ReplaceAll(s.String(), " % ", " percent ") }
 
 // kinds of what is missing on a node.
 func kinds(s *placement.Shortage) []string {
@@ -91,7 +95,7 @@ func (a *attempt) sum() string {
 	if total.Nodes == 0 {
 		return ""
 	}
-	sentence := total.String()
+	sentence := spoken(&total)
 	if most := a.stock.largest; everNever && !total.Want.Whole && total.Want.Amount.Memory > most.Memory && total.Cards > 0 {
 		sentence += fmt.Sprintf("; the largest card has %d MiB", most.Memory)
 	}
