@@ -214,7 +214,7 @@ func (n team) waits(t *testing.T, name string) {
 		message = scheduled.Message
 		return scheduled.Status == corev1.ConditionFalse
 	}, patience, tick, "pod %s is waiting", name)
-	require.Contains(t, message, "cannot allocate all claims")
+	require.Regexp(t, "no (card|node) has|cannot allocate all claims", message)
 }
 
 // results of all claims of a pod, in order.
