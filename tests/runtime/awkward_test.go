@@ -5,12 +5,15 @@
 package runtime_test
 
 import (
+	"fmt"
+	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/tranche-dra/tranche/pkg/share"
 	"github.com/tranche-dra/tranche/pkg/simcard"
+	"github.com/tranche-dra/tranche/pkg/wire"
 )
 
 // What is launched in a way that leaves it unrecorded is charged as well, once it was seen
@@ -47,4 +50,32 @@ func TestProgramsWhoseStreamsWaitEndBesideOthers(t *testing.T) {
 			require.NoError(t, err)
 		})
 	}
+}
+
+// What short kernels take is learned although they are launched on more streams than anybody
+// keeps account of: there is room for the next one before the card has done the last.
+func TestShortKernelsOfManyStreamsFollowEachOther(t *testing.T) {
+	t.Parallel()
+	for name, streams := range map[string]int{"few": 3, "many": 8, "very many": 16} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			g := newGated(t)
+			g.set(wire.LeaseOpen)
+			p := worker(t, g, "seconds=600", "kernels=50000", "batch=1", "ahead=16", fmt.Sprint("streams=", streams))
+			until(t, "the card to go from kernel to kernel", func() bool { return longestChain(g.runs(0)) > 30 })
+			require.NoError(t, p.Signal(syscall.SIGKILL))
+		})
+	}
+}
+
+// longestChain is the most runs that followed each other at once.
+func longestChain(runs []simcard.Run) int {
+	longest, chain := 0, 0
+	for i, run := range runs {
+		if chain++; i > 0 && run.Start != runs[i-1].End {
+			chain = 1
+		}
+		longest = max(longest, chain)
+	}
+	return longest
 }

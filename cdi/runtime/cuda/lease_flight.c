@@ -14,8 +14,11 @@
 #define UNSURE_NS 20000000u
 /* and one that runs may wait for what is yet to be launched. */
 #define PATIENCE_NS 100000000u
-/* A short launch waits no longer for what runs on another stream. */
+/* A short launch waits no longer for what runs on another stream; less, where that was what it
+ * waited for, which is seen from that it ended soon. */
 #define COURTESY_NS 5000000u
+#define LEAST_COURTESY_NS 50000u
+#define SOON_NS 500000u
 /* So long a stream is not waited for that has waited for something else. */
 #define EXCLUDED_NS 100000000u
 #define SHORTEST_NAP_NS 20000u
@@ -29,13 +32,17 @@
 /* ---- under the meter's lock --------------------------------------------------------- */
 
 /* link is the batch's place. */
-static void batch_drop(struct meter *meter, struct batch **link)
+static void batch_unlink(struct meter *meter, struct batch **link)
 {
 	struct batch *batch = *link;
 
 	*link = batch->next;
 	if (meter->last == &batch->next)
 		meter->last = link;
+}
+
+static void batch_put_back(struct meter *meter, struct batch *batch)
+{
 	if (!batch->excluded)
 		meter_add(meter, -(int64_t)batch->ns);
 	batch->next = meter->unused;
@@ -226,11 +233,63 @@ static uint64_t ended_at(const struct meter *meter, const struct batch *batch, u
 	return end < now ? end : now;
 }
 
+/* Under the meter's lock, for a launch that went although there was no room: what it was let go for
+ * ended then; UINT64_MAX: not yet. Who has long kernels and launches beside them gains nothing, as those do
+ * not end by it. */
+static void judge_courtesy(struct meter *meter, uint64_t end)
+{
+	bool helped = end >= meter->lenient && end - meter->lenient < SOON_NS;
+
+	if (helped && meter->courtesy > LEAST_COURTESY_NS)
+		meter->courtesy /= 2;
+	else if (!helped && meter->courtesy < COURTESY_NS)
+		meter->courtesy *= 2;
+	if (meter->courtesy > COURTESY_NS)
+		meter->courtesy = COURTESY_NS;
+	meter->courted = 0;
+}
+
+/* Puts the batch where it belongs among those that have ended: what ran on several streams at once is
+ * divided rightly only in the order in which it ended, which may not be that of recording. */
+static void sort_in(struct batch **ended, struct batch *batch)
+{
+	double at = 0;
+
+	between(batch->pool->base, batch->end, &at);
+	batch->at = at;
+	while (*ended && ((*ended)->pool != batch->pool || (*ended)->at <= at))
+		ended = &(*ended)->next;
+	batch->next = *ended;
+	*ended = batch;
+}
+
+/* Takes those out that have ended, in that order. */
+static struct batch *take_ended(struct meter *meter, struct pass *pass, bool stranger)
+{
+	struct batch **link = &meter->first, *batch, *ended = NULL;
+
+	for (;;) {
+		lock_take(&meter->lock);
+		batch = *link;
+		lock_give(&meter->lock);
+		if (!batch)
+			return ended;
+		if (!has_ended(meter, batch, pass, stranger)) {
+			link = &batch->next;
+			continue;
+		}
+		lock_take(&meter->lock);
+		batch_unlink(meter, link);
+		lock_give(&meter->lock);
+		sort_in(&ended, batch);
+	}
+}
+
 /* Takes all batches out that have ended. stranger: the thread has no context of its own. False:
  * another thread is at it. Only who retires, or is alone at the events, takes batches out; others append. */
 static bool retire(struct meter *meter, struct pass *pass, bool stranger)
 {
-	struct batch **link = &meter->first, *batch;
+	struct batch *ended, *batch;
 	CUstreamCaptureMode mode;
 	uint64_t used = 0, took, now = now_ns();
 
@@ -239,21 +298,16 @@ static bool retire(struct meter *meter, struct pass *pass, bool stranger)
 		return false;
 	events_enter();
 	mode = capture_relax();
-	for (;;) {
-		lock_take(&meter->lock);
-		batch = *link;
-		lock_give(&meter->lock);
-		if (!batch)
-			break;
-		if (!has_ended(meter, batch, pass, stranger)) {
-			link = &batch->next;
-			continue;
-		}
+	ended = take_ended(meter, pass, stranger);
+	while ((batch = ended)) {
+		ended = batch->next;
 		took = settle(batch);
 		used += took;
 		lock_take(&meter->lock);
 		meter->latest = ended_at(meter, batch, took, now);
-		batch_drop(meter, link);
+		if (batch->recorded == meter->courted)
+			judge_courtesy(meter, meter->latest);
+		batch_put_back(meter, batch);
 		lock_give(&meter->lock);
 	}
 	capture_restore(mode);
@@ -269,10 +323,14 @@ void flight_forget(struct meter *meter)
 
 	lock_take(&meter->lock);
 	while (*link) {
-		if ((*link)->pool->owner.context)
-			link = &(*link)->next;
-		else
-			batch_drop(meter, link);
+		struct batch *batch = *link;
+
+		if (batch->pool->owner.context) {
+			link = &batch->next;
+			continue;
+		}
+		batch_unlink(meter, link);
+		batch_put_back(meter, batch);
 	}
 	lock_give(&meter->lock);
 }
@@ -286,6 +344,8 @@ struct outlook {
 	bool poor;        /* what the first takes is not known well */
 	uint64_t overdue; /* by how much the first has passed its estimate */
 	CUstream stream;  /* of the first; NULL: there is none */
+	uint64_t recorded; /* the first */
+	uint64_t courtesy; /* so long a short launch waits for it */
 };
 
 static bool is_known_poorly(const struct batch *batch)
@@ -302,6 +362,9 @@ static void look(struct meter *meter, uint64_t now, struct outlook *outlook)
 
 	*outlook = (struct outlook){ .left = 0 };
 	lock_take(&meter->lock);
+	if (meter->courtesy == 0)
+		meter->courtesy = COURTESY_NS;
+	outlook->courtesy = meter->courtesy;
 	for (batch = meter->first; batch && batch->excluded; batch = batch->next)
 		;
 	if (batch) {
@@ -312,6 +375,7 @@ static void look(struct meter *meter, uint64_t now, struct outlook *outlook)
 		outlook->overdue = overdue(meter, batch, now);
 		outlook->poor = is_known_poorly(batch);
 		outlook->stream = batch->stream;
+		outlook->recorded = batch->recorded;
 	}
 	outlook->guessed = meter->until > now;
 	if (outlook->guessed)
@@ -332,12 +396,22 @@ struct waiter {
  * short one on another stream. */
 static bool is_patience_over(struct meter *meter, const struct outlook *outlook, const struct waiter *waiter, uint64_t now)
 {
-	uint64_t before = __atomic_load_n(&meter->lenient, __ATOMIC_RELAXED);
 	bool courtesy = waiter->is_short && waiter->stream && outlook->stream && outlook->stream != waiter->stream;
-	uint64_t pause = courtesy ? COURTESY_NS : PATIENCE_NS;
+	uint64_t pause = courtesy ? outlook->courtesy : PATIENCE_NS;
+	bool over;
 
-	return (outlook->overdue > PATIENCE_NS || (courtesy && now - waiter->since > COURTESY_NS)) && now - before > pause &&
-	       __atomic_compare_exchange_n(&meter->lenient, &before, now, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED);
+	if (outlook->overdue <= PATIENCE_NS && !(courtesy && now - waiter->since > pause))
+		return false;
+	lock_take(&meter->lock);
+	over = now > meter->lenient && now - meter->lenient > pause;
+	if (over) {
+		if (courtesy && meter->courted == outlook->recorded)
+			judge_courtesy(meter, UINT64_MAX);
+		meter->courted = courtesy ? outlook->recorded : 0;
+		meter->lenient = now;
+	}
+	lock_give(&meter->lock);
+	return over;
 }
 
 /* How long to wait before another look. */
@@ -346,6 +420,9 @@ static uint64_t nap_for(const struct outlook *outlook, uint64_t target)
 	uint64_t longest = outlook->poor || outlook->overdue ? WATCHFUL_NAP_NS : LONGEST_NAP_NS;
 	uint64_t nap = outlook->overdue ? SHORTEST_NAP_NS + outlook->overdue / 8 : outlook->left - target;
 
+	/* Whose turn comes by courtesy does not sleep through it. */
+	if (longest > outlook->courtesy)
+		longest = outlook->courtesy;
 	if (nap < SHORTEST_NAP_NS)
 		return SHORTEST_NAP_NS;
 	return nap < longest ? nap : longest;

@@ -137,6 +137,7 @@ struct batch {
 	uint64_t ns;
 	uint64_t recorded;
 	uint64_t seen; /* to run, the last time */
+	double at;     /* when it ended: ns since the last end that was seen before */
 	bool follows;  /* something was in flight when it was opened */
 	bool alone;
 	bool excluded; /* its stream is not waited for */
@@ -177,6 +178,8 @@ struct meter {
 	uint64_t until;       /* when what was launched and never recorded is expected to have ended */
 	uint64_t used;
 	uint64_t lenient;   /* when a launch last went although there was no room */
+	uint64_t courted;   /* when that was recorded for whose sake it did; 0: is known what became of it */
+	uint64_t courtesy;  /* how long a short launch waits for what runs on another stream; 0: not used yet */
 	uint32_t admitting; /* threads that wait for room */
 	uint32_t frees; /* counts the times of a free lease, in which nothing is tallied */
 	struct blocked blocked[4];

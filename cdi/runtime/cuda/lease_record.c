@@ -89,20 +89,18 @@ static void empty(struct tally *tally)
 }
 
 /* A batch that nothing is before has a start of its own; so has one on a stream that may wait.
- * The first after a time in which nothing was tallied is over when all is that was launched then,
- * and says nothing of what it took. */
+ * So has the first on a stream after a time in which nothing was tallied: what was launched then
+ * is before it. */
 void flight_open(struct tally *tally)
 {
 	struct meter *meter = tally->meter;
 	uint32_t frees = __atomic_load_n(&meter->frees, __ATOMIC_RELAXED);
 	bool backlog = tally->frees != frees;
 
-	tally->follows = __atomic_load_n(&meter->outstanding, __ATOMIC_RELAXED) != 0;
+	tally->follows = !backlog && __atomic_load_n(&meter->outstanding, __ATOMIC_RELAXED) != 0;
 	tally->start = NULL;
 	tally->frees = frees;
-	if (backlog)
-		tally->follows = false;
-	else if (tally->alone || !tally->follows || was_blocked(meter, tally->stream, SUSPECTED_NS))
+	if (tally->alone || !tally->follows || was_blocked(meter, tally->stream, SUSPECTED_NS))
 		tally->start = record(tally);
 }
 
