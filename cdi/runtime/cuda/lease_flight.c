@@ -23,6 +23,8 @@
 #define EXCLUDED_NS 100000000u
 #define SHORTEST_NAP_NS 20000u
 #define LONGEST_NAP_NS 1000000u
+/* A window that is shared by several processes. */
+#define CROWDED_NS 500000u
 /* Where it is not known well when what is in flight ends. */
 #define WATCHFUL_NAP_NS 50000u
 /* Batches of functions that were timed often are timed now and then. */
@@ -388,6 +390,7 @@ struct waiter {
 	CUstream stream;
 	uint64_t since;
 	uint64_t target; /* what may be left */
+	bool crowded;    /* other processes of the share have work in flight: what is overdue waits for theirs */
 	bool is_short;
 };
 
@@ -439,7 +442,7 @@ static bool admit(struct meter *meter, const struct waiter *waiter)
 		retire(meter, &pass, false);
 		now = now_ns();
 		look(meter, now, &outlook);
-		if (outlook.left <= waiter->target || is_patience_over(meter, &outlook, waiter, now))
+		if ((outlook.left <= waiter->target && !(waiter->crowded && outlook.overdue)) || is_patience_over(meter, &outlook, waiter, now))
 			return true;
 		if (meter_view(meter, &word, &left) == VIEW_CLOSED)
 			return false;
@@ -449,8 +452,8 @@ static bool admit(struct meter *meter, const struct waiter *waiter)
 
 bool flight_admit(struct meter *meter, CUstream stream, uint64_t ns)
 {
-	uint64_t window = meter_window(meter), lead = window / 2;
-	struct waiter waiter = { .stream = stream, .target = ns + lead < window ? window - ns : lead, .is_short = ns <= window };
+	uint64_t window = meter_window(meter), lead = window < CROWDED_NS ? 0 : window / 2;
+	struct waiter waiter = { .stream = stream, .target = ns + lead < window ? window - ns : lead, .is_short = ns <= window, .crowded = window < CROWDED_NS };
 	bool admitted;
 
 	if (__atomic_load_n(&meter->outstanding, __ATOMIC_RELAXED) <= waiter.target)
