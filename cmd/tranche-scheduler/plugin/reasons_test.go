@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package plugin_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	published "github.com/tranche-dra/tranche/pkg/slices"
+)
+
+func taintCards(s *resourceapi.ResourceSlice) {
+	for i := range s.Spec.Devices {
+		s.Spec.Devices[i].Taints = []resourceapi.DeviceTaint{{Key: "gpu.tranche.dev/XidError", Effect: resourceapi.DeviceTaintEffectNoSchedule}}
+	}
+}
+
+func TestReasonsSayWhatIsMissing(t *testing.T) {
+	t.Parallel()
+	empty := machine("no-cards", 0)
+	empty[1] = machine("elsewhere", 1)[1] // a slice of a node that is not there
+	for name, tc := range map[string]struct {
+		objects []runtime.Object
+		before  []want
+		then    want
+		want    []string
+	}{
+		"what cards lack is counted over all nodes": {
+			objects: append(machines(2, "a", "b"), machine("c", 1, taintCards)...),
+			before: []want{
+				onNode(onCard(0, share("80", "4Gi")), "a"), onNode(onCard(1, share("10", "38Gi")), "a"),
+				onNode(onCard(0, share("80", "38Gi")), "b"), onNode(onCard(1, share("10", "38Gi")), "b"),
+			},
+			then: share("40", "8Gi"),
+			want: []string{
+				"0/3 nodes are available: ",
+				"1 node(s) where no card has 40 percent compute and 8 GiB free (memory, compute)",
+				"1 node(s) where no card has 40 percent compute and 8 GiB free (memory, compute and memory)",
+				"1 node(s) where no card has 40 percent compute and 8 GiB free (tainted)",
+				"no card has 40 percent compute and 8 GiB free: 2 cards lack memory, 1 lacks compute, 1 lacks both, 1 is tainted",
+			},
+		},
+		"more memory than any card has": {
+			objects: machine("a", 1), then: share("10", "64Gi"),
+			want: []string{"no card has 10 percent compute and 64 GiB free: 1 card lacks memory; the largest card has 40960 MiB"},
+		},
+		"more compute than any card has": {
+			objects: machine("a", 1), then: share("130", "1Gi"),
+			want: []string{"claim pod-1, request gpu asks for 130 of cores on one card, the most is 100; for whole cards, name a count and no capacity"},
+		},
+		"several slots": {
+			objects: machine("a", 1), then: want{cores: "10", memory: "1Gi", more: map[resourceapi.QualifiedName]string{published.CapacitySlots: "2"}},
+			want: []string{"claim pod-1, request gpu asks for 2 slots, a share takes 1"},
+		},
+		"a capacity that no card has": {
+			objects: machine("a", 1), then: want{cores: "10", more: map[resourceapi.QualifiedName]string{"memroy": "1Gi"}},
+			want: []string{`claim pod-1, request gpu asks for "memroy", which no card has: cores, offlineCores and memory are what a share asks for`},
+		},
+		"an attribute that no card has": {
+			objects: machine("a", 1), then: want{cores: "10", memory: "1Gi", selector: "device.attributes['gpu.tranche.dev'].colour == 'red'"},
+			want: []string{"claim pod-1, request gpu: selector has no answer for card card-0: ", "no such key: colour"},
+		},
+		"another kind of card": {
+			objects: machine("a", 2), then: want{cores: "10", memory: "1Gi", selector: "device.attributes['gpu.tranche.dev'].productName == 'H100'"},
+			want: []string{"2 cards are of another kind"},
+		},
+		"fewer cards than are asked for": {
+			objects: machine("a", 2), then: want{class: "card", count: 3},
+			want: []string{"no node has 3 cards"},
+		},
+		"the most shares that cards take": {
+			objects: machine("a", 1, func(s *resourceapi.ResourceSlice) {
+				s.Spec.Devices[0].Capacity[published.CapacitySlots] = resourceapi.DeviceCapacity{
+					Value:         *quantity("1"),
+					RequestPolicy: &resourceapi.CapacityRequestPolicy{Default: quantity("1"), ValidValues: []resource.Quantity{*quantity("1")}},
+				}
+			}),
+			before: []want{share("10", "1Gi")}, then: share("10", "1Gi"),
+			want: []string{"1 card has as many shares as it takes"},
+		},
+		"no cards at all": {
+			objects: empty, then: share("10", "1Gi"), want: []string{"1 node(s) without cards"},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t, one("spread", "binpack"), tc.objects...)
+			for _, before := range tc.before {
+				w.place(before)
+			}
+			got := w.refused(tc.then)
+			for _, want := range tc.want {
+				require.Contains(t, got, want)
+			}
+		})
+	}
+}
+
+func TestWhoIsRefusedIsPlacedWhenThereIsRoom(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, one("spread", "binpack"), machine("node", 1)...)
+	w.place(share("80", "4Gi"))
+	w.refused(share("40", "4Gi"))
+	for _, object := range machine("second", 1) {
+		w.create(object)
+	}
+	require.Equal(t, []string{"second/card-0"}, w.placed("pod-2"))
+	w.refused(share("70", "4Gi"))
+	w.release("pod-2")
+	require.Equal(t, []string{"second/card-0"}, w.placed("pod-3"))
+}
+
+// release does what deleting a pod leads to.
+func (w *world) release(name string) {
+	w.Helper()
+	require.NoError(w, w.client.CoreV1().Pods(namespace).Delete(w.Context(), name, metav1.DeleteOptions{}))
+	claims := w.client.ResourceV1().ResourceClaims(namespace)
+	claim, err := claims.Get(w.Context(), name, metav1.GetOptions{})
+	require.NoError(w, err)
+	claim.Status = resourceapi.ResourceClaimStatus{}
+	_, err = claims.UpdateStatus(w.Context(), claim, metav1.UpdateOptions{})
+	require.NoError(w, err)
+}
+
+func TestTaintsAreTolerated(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, one("spread", "binpack"), machine("node", 1, taintCards)...)
+	require.Contains(t, w.refused(share("10", "1Gi")), "1 card is tainted")
+	tolerant := share("10", "1Gi")
+	tolerant.tolerations = []resourceapi.DeviceToleration{{Operator: resourceapi.DeviceTolerationOpExists}}
+	require.Equal(t, []string{"node/card-0"}, w.place(tolerant))
+}
+
+// A class that takes in devices of other drivers is none of the model's business.
+func TestDevicesOfOthersAreLeftToTheAllocator(t *testing.T) {
+	t.Parallel()
+	const driver = "nic.example.com"
+	node := machine("node", 1)
+	name := "node"
+	other := &resourceapi.ResourceSlice{
+		ObjectMeta: metav1.ObjectMeta{Name: "node-nics"},
+		Spec: resourceapi.ResourceSliceSpec{
+			Driver: driver, NodeName: &name, Devices: []resourceapi.Device{{Name: "nic-0"}},
+			Pool: resourceapi.ResourcePool{Name: "node", Generation: 1, ResourceSliceCount: 1},
+		},
+	}
+	class := &resourceapi.DeviceClass{ObjectMeta: metav1.ObjectMeta{Name: "nic.tranche.dev"}, Spec: resourceapi.DeviceClassSpec{
+		Selectors: []resourceapi.DeviceSelector{{CEL: &resourceapi.CELDeviceSelector{Expression: "device.driver == '" + driver + "'"}}},
+	}}
+	w := newWorld(t, one("spread", "binpack"), append(node, other, class)...)
+	require.Equal(t, []string{"node/nic-0"}, w.place(want{class: "nic"}))
+	require.Contains(t, w.refused(want{class: "nic"}), "cannot allocate all claims")
+	require.Equal(t, []string{"node/card-0"}, w.place(share("10", "1Gi")))
+}
+
+// A pod without claims is no business of the plug-in at all.
+func TestPodsWithoutClaims(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, one("spread", "binpack"), machine("node", 1)...)
+	pod := share("10", "1Gi").pod("plain")
+	pod.Spec.ResourceClaims, pod.Spec.Containers[0].Resources = nil, corev1.ResourceRequirements{}
+	w.create(pod)
+	w.until("the pod is bound", func() string {
+		got, err := w.client.CoreV1().Pods(namespace).Get(t.Context(), "plain", metav1.GetOptions{})
+		require.NoError(t, err)
+		if got.Spec.NodeName == "" {
+			return "it is not"
+		}
+		return ""
+	})
+}
