@@ -9,6 +9,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -128,10 +129,8 @@ func plotFormat(file string) (string, error) {
 		return "", nil
 	}
 	format := strings.TrimPrefix(filepath.Ext(file), ".")
-	for _, known := range chart.Formats() {
-		if format == known {
-			return format, nil
-		}
+	if slices.Contains(chart.Formats(), format) {
+		return format, nil
 	}
 	return "", fmt.Errorf("--plot: %q ends neither in .svg nor in .png", file)
 }

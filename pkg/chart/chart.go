@@ -26,8 +26,13 @@ const width, height = 16 * vg.Centimeter, 12 * vg.Centimeter
 
 // colours that people who see few colours can tell apart (Okabe and Ito).
 var colours = []color.RGBA{
-	{0xD5, 0x5E, 0x00, 0xFF}, {0x00, 0x72, 0xB2, 0xFF}, {0x00, 0x9E, 0x73, 0xFF}, {0xCC, 0x79, 0xA7, 0xFF},
-	{0xE6, 0x9F, 0x00, 0xFF}, {0x56, 0xB4, 0xE9, 0xFF}, {0x00, 0x00, 0x00, 0xFF},
+	{0xD5, 0x5E, 0x00, 0xFF},
+	{0x00, 0x72, 0xB2, 0xFF},
+	{0x00, 0x9E, 0x73, 0xFF},
+	{0xCC, 0x79, 0xA7, 0xFF},
+	{0xE6, 0x9F, 0x00, 0xFF},
+	{0x56, 0xB4, 0xE9, 0xFF},
+	{0x00, 0x00, 0x00, 0xFF},
 }
 
 // Write draws the report in the format.
@@ -36,7 +41,7 @@ func Write(w io.Writer, format string, report replay.Report) error {
 		return fmt.Errorf("draw chart: format %q is unknown: %s are right", format, strings.Join(Formats(), " and "))
 	}
 	p := plot.New()
-	p.Title.Text = fmt.Sprintf("%d nodes, %d cards, mean of %d replays", report.Nodes, report.Cards, len(report.Seeds))
+	p.Title.Text = fmt.Sprintf("nodes: %d, cards: %d, replays: %d", report.Nodes, report.Cards, len(report.Seeds))
 	p.X.Label.Text = "asked for, % of all compute"
 	p.Y.Label.Text = "allocated, % of all compute"
 	p.Legend.Top, p.Legend.Left = false, false

@@ -191,7 +191,8 @@ func newTrial(n *Node) *trial {
 	if !ok {
 		t = new(trial)
 	}
-	cards := append(t.node.Cards[:0], n.Cards...)
+	cards := t.node.Cards[:0]
+	cards = append(cards, n.Cards...)
 	t.node, t.choice, t.steps = *n, t.choice[:0], searchSteps
 	t.node.Cards = cards
 	return t
@@ -241,7 +242,8 @@ func (t *trial) place(p Policies, d *Demand, order []int) bool {
 	if len(order) == 0 {
 		return true
 	}
-	part := &d.Parts[order[0]]
+	index, rest := order[0], order[1:]
+	part := &d.Parts[index]
 	var room [16]ranked
 	candidates := p.rank(room[:0], &t.node, d, part)
 	// A part of several cards takes neighbours in the ranking: the first ones,
@@ -253,9 +255,9 @@ func (t *trial) place(p Policies, d *Demand, order []int) bool {
 		taken := candidates[first : first+part.Cards]
 		for _, r := range taken {
 			t.node.take(part, r.card)
-			t.choice = append(t.choice, Use{order[0], r.card})
+			t.choice = append(t.choice, Use{index, r.card})
 		}
-		if t.place(p, d, order[1:]) {
+		if t.place(p, d, rest) {
 			return true
 		}
 		for _, r := range taken {

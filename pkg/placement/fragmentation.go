@@ -56,11 +56,18 @@ type room struct {
 	// free of all cards; usable without waste, by shares and whole; whole cards.
 	free, usable, wholeOnly float64
 	whole                   int
-	memoryKnown             bool
+	// shared are the cards that take shares, where the memory of some is known.
+	shared      []sharedCard
+	memoryKnown bool
 }
 
-func (g *group) room(w *Workload, n *Node) room {
-	var r room
+// sharedCard is what is free on it without waste, and its free memory.
+type sharedCard struct{ usable, memory float64 }
+
+// room looks at the cards. It appends to shared, so that the caller's stack can
+// hold what it finds.
+func (g *group) room(w *Workload, n *Node, shared []sharedCard) room {
+	r := room{shared: shared}
 	for i := range n.Cards {
 		c := &n.Cards[i]
 		if c.Tainted {
@@ -78,14 +85,19 @@ func (g *group) room(w *Workload, n *Node) room {
 			r.wholeOnly += free
 			continue
 		}
-		r.usable += free - w.wasted(c.Free.Compute)
+		usable := free - w.wasted(c.Free.Compute)
+		r.usable += usable
 		r.memoryKnown = r.memoryKnown || c.Total.Memory > 0
+		if usable > 0 {
+			r.shared = append(r.shared, sharedCard{usable, float64(c.Free.Memory)})
+		}
 	}
 	return r
 }
 
 func (g *group) stranded(w *Workload, n *Node) float64 {
-	r := g.room(w, n)
+	var some [16]sharedCard
+	r := g.room(w, n, some[:0])
 	if r.free == 0 {
 		return 0
 	}
@@ -106,7 +118,7 @@ func (g *group) stranded(w *Workload, n *Node) float64 {
 		}
 		usable := r.usable
 		if r.memoryKnown && !math.IsInf(k.perCardMemory, 1) {
-			usable = g.withMemory(w, n, k)
+			usable = k.withMemory(r.shared)
 		}
 		if k.whole {
 			usable += r.wholeOnly
@@ -121,14 +133,12 @@ func (g *group) stranded(w *Workload, n *Node) float64 {
 	return sum
 }
 
-func (g *group) withMemory(w *Workload, n *Node, k *kind) float64 {
+// withMemory is what of the cards a kind can use that needs their memory with
+// their compute.
+func (k *kind) withMemory(shared []sharedCard) float64 {
 	usable := 0.0
-	for i := range n.Cards {
-		c := &n.Cards[i]
-		if c.Tainted || c.WholeOnly || !g.accepts(c.Model) {
-			continue
-		}
-		usable += k.memoryBound(cards(c.Free.Compute)-w.wasted(c.Free.Compute), c.Free.Memory)
+	for i := range shared {
+		usable += min(shared[i].usable, shared[i].memory*k.perCardMemory)
 	}
 	return usable
 }

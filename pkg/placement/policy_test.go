@@ -58,11 +58,13 @@ func TestCardOrder(t *testing.T) {
 	}{
 		"binpack takes the fullest that fits first": {
 			placement.Binpack, node(emptyCard(), aCard(500, 12*gib, 1), aCard(700, 18*gib, 1), aCard(100, gib, 2)),
-			aShare(300, 4*gib, share.NoClass), []int{1, 2, 0, 3},
+			aShare(300, 4*gib, share.NoClass),
+			[]int{1, 2, 0, 3},
 		},
 		"spread takes the emptiest first": {
 			placement.Spread, node(aCard(500, 12*gib, 1), emptyCard(), aCard(700, 18*gib, 1)),
-			aShare(300, 4*gib, share.NoClass), []int{1, 2, 0},
+			aShare(300, 4*gib, share.NoClass),
+			[]int{1, 2, 0},
 		},
 		"memory counts as much as compute": {
 			placement.Binpack, node(aCard(400, 20*gib, 1), aCard(500, 5*gib, 1)), aShare(300, 4*gib, share.NoClass), []int{1, 0},
@@ -75,7 +77,8 @@ func TestCardOrder(t *testing.T) {
 		},
 		"online shares would rather be on a full card than beside offline work": {
 			placement.Binpack, node(with(aCard(1000, 20*gib, 1), offline), with(aCard(400, 4*gib, 3), online)),
-			aShare(300, 4*gib, share.Online), []int{1, 0},
+			aShare(300, 4*gib, share.Online),
+			[]int{1, 0},
 		},
 		"offline shares pack whatever the policy": {
 			placement.Spread, node(emptyCard(), with(aCard(1000, 12*gib, 1), offline)), anOffline(300, 4*gib), []int{1, 0},
@@ -138,7 +141,8 @@ func TestPartsOfOneDemandFindRoomTogether(t *testing.T) {
 		"a part of two cards takes two":        {node(aCard(500, 12*gib, 1), emptyCard()), []placement.Part{part(300, 2)}, placement.Choice{{0, 0}, {0, 1}}},
 		"the whole card is kept for who needs it": {
 			node(emptyCard(), aCard(900, 20*gib, 1)),
-			[]placement.Part{part(800, 1), {Cards: 1, Whole: true, Class: share.NoClass}}, placement.Choice{{0, 1}, {1, 0}},
+			[]placement.Part{part(800, 1), {Cards: 1, Whole: true, Class: share.NoClass}},
+			placement.Choice{{0, 1}, {1, 0}},
 		},
 		"what only one card accepts gets that card": {
 			node(emptyCard(), emptyCard()),
@@ -223,19 +227,23 @@ func TestExplainSaysWhatIsMissing(t *testing.T) {
 			"no card has 40 % compute and 8 GiB free: 3 cards lack memory, 5 lack compute, 2 are tainted",
 		},
 		"one card": {
-			[]*placement.Node{node(aCard(100, 300, 1))}, aShare(105, 1500, share.NoClass),
+			[]*placement.Node{node(aCard(100, 300, 1))},
+			aShare(105, 1500, share.NoClass),
 			"no card has 10.5 % compute and 1500 MiB free: 1 card lacks both compute and memory",
 		},
 		"slots": {
-			[]*placement.Node{node(fullOfShares)}, aShare(100, gib, share.NoClass),
+			[]*placement.Node{node(fullOfShares)},
+			aShare(100, gib, share.NoClass),
 			"no card has 10 % compute and 1 GiB free: 1 card has as many shares as it takes",
 		},
 		"offline compute": {
-			[]*placement.Node{node(with(emptyCard(), func(c *placement.Card) { c.Free.Offline = 100; c.OfflineShares = 1 }))}, anOffline(300, gib),
+			[]*placement.Node{node(with(emptyCard(), func(c *placement.Card) { c.Free.Offline = 100; c.OfflineShares = 1 }))},
+			anOffline(300, gib),
 			"no card has 30 % offline compute and 1 GiB free: 1 card lacks compute",
 		},
 		"whole cards that are in use": {
-			[]*placement.Node{node(aCard(900, gib, 1), aCard(900, gib, 1), emptyCard())}, whole(2),
+			[]*placement.Node{node(aCard(900, gib, 1), aCard(900, gib, 1), emptyCard())},
+			whole(2),
 			"no node has 2 cards with nobody on it: 2 cards are in use, 1 node has some, but not enough at once",
 		},
 		"the host": {
@@ -249,7 +257,8 @@ func TestExplainSaysWhatIsMissing(t *testing.T) {
 			"no card has 10 % compute and 1 GiB free: 2 cards are of another kind",
 		},
 		"shares of a card that is given whole": {
-			[]*placement.Node{node(with(emptyCard(), func(c *placement.Card) { c.WholeOnly = true }))}, aShare(100, 0, share.NoClass),
+			[]*placement.Node{node(with(emptyCard(), func(c *placement.Card) { c.WholeOnly = true }))},
+			aShare(100, 0, share.NoClass),
 			"no card has 10 % compute free: 1 card is given whole only",
 		},
 		"parts that fit each by itself": {

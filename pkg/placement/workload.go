@@ -7,8 +7,6 @@ import (
 	"math"
 	"slices"
 	"strings"
-
-	"github.com/tranche-dra/tranche/pkg/card"
 )
 
 // Workload is what Fragmentation expects to be asked for next: kinds of demand
@@ -203,10 +201,4 @@ func (w *Workload) known() bool { return w != nil && len(w.groups) > 0 }
 
 func (w *Workload) wasted(free Milli) float64 {
 	return w.waste[min(max(free, 0), WholeCompute)]
-}
-
-// memoryBound is what of the card a kind can use that needs card memory with its
-// compute.
-func (k *kind) memoryBound(usable float64, free card.MiB) float64 {
-	return min(usable, float64(free)*k.perCardMemory)
 }

@@ -27,19 +27,19 @@ const (
 // slotsPerCard is what tranche-node publishes unless it is told otherwise.
 const slotsPerCard = 16
 
-// Position says where in a file something is wrong. Line and Column count from 1,
+// PositionError says where in a file something is wrong. Line and Column count from 1,
 // the column in bytes.
-type Position struct {
+type PositionError struct {
 	File         string
 	Line, Column int
 	Err          error
 }
 
-func (e *Position) Error() string {
+func (e *PositionError) Error() string {
 	return fmt.Sprintf("%s:%d:%d: %v", e.File, e.Line, e.Column, e.Err)
 }
 
-func (e *Position) Unwrap() error { return e.Err }
+func (e *PositionError) Unwrap() error { return e.Err }
 
 // ErrColumn: the header lacks a column that cannot be done without.
 var ErrColumn = errors.New("column is missing")
@@ -114,7 +114,7 @@ func open(r io.Reader, file string, needed ...string) (*table, error) {
 	t.csv.ReuseRecord = true
 	header, err := t.csv.Read()
 	if errors.Is(err, io.EOF) {
-		return nil, &Position{file, 1, 1, fmt.Errorf("the file is empty: a header with %s is needed", strings.Join(needed, ", "))}
+		return nil, &PositionError{file, 1, 1, fmt.Errorf("the file is empty: a header with %s is needed", strings.Join(needed, ", "))}
 	}
 	if err != nil {
 		return nil, t.broken(err)
@@ -124,22 +124,21 @@ func open(r io.Reader, file string, needed ...string) (*table, error) {
 		name = strings.TrimSpace(strings.TrimPrefix(name, "\ufeff"))
 		if _, twice := t.columns[name]; twice {
 			line, column := t.csv.FieldPos(i)
-			return nil, &Position{file, line, column, fmt.Errorf("column %q is there twice", name)}
+			return nil, &PositionError{file, line, column, fmt.Errorf("column %q is there twice", name)}
 		}
 		t.columns[name] = i
 	}
 	for _, name := range needed {
 		if _, found := t.columns[name]; !found {
-			return nil, &Position{file, 1, 1, fmt.Errorf("%w: %s; the header has %s", ErrColumn, name, strings.Join(header, ", "))}
+			return nil, &PositionError{file, 1, 1, fmt.Errorf("%w: %s; the header has %s", ErrColumn, name, strings.Join(header, ", "))}
 		}
 	}
 	return t, nil
 }
 
 func (t *table) broken(err error) error {
-	var parse *csv.ParseError
-	if errors.As(err, &parse) {
-		return &Position{t.file, parse.Line, parse.Column, parse.Err}
+	if parse, is := errors.AsType[*csv.ParseError](err); is {
+		return &PositionError{t.file, parse.Line, parse.Column, parse.Err}
 	}
 	return fmt.Errorf("read %s: %w", t.file, err)
 }
@@ -191,7 +190,7 @@ func (t *table) fail(name string, err error) {
 		return
 	}
 	line, column := t.csv.FieldPos(t.columns[name])
-	t.err = &Position{t.file, line, column, err}
+	t.err = &PositionError{t.file, line, column, err}
 }
 
 func (t *table) demand() placement.Demand {

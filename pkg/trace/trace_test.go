@@ -69,7 +69,7 @@ func TestWrongFilesAreRefusedWithThePlace(t *testing.T) {
 			t.Parallel()
 			_, _, err := trace.ReadTasks(strings.NewReader(tc.file), "t.csv")
 			require.ErrorContains(t, err, tc.want)
-			var at *trace.Position
+			var at *trace.PositionError
 			require.ErrorAs(t, err, &at)
 		})
 	}

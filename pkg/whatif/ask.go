@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	stdslices "slices"
 	"strings"
 
 	resourceapi "k8s.io/api/resource/v1"
@@ -142,7 +143,7 @@ func shareClass(claim *resourceapi.ResourceClaimSpec, request string, class *res
 		configs = append(configs, c.DeviceConfiguration)
 	}
 	for _, c := range claim.Devices.Config {
-		if len(c.Requests) == 0 || contains(c.Requests, request) {
+		if len(c.Requests) == 0 || stdslices.Contains(c.Requests, request) {
 			configs = append(configs, c.DeviceConfiguration)
 		}
 	}
@@ -160,15 +161,6 @@ func shareClass(claim *resourceapi.ResourceClaimSpec, request string, class *res
 		}
 	}
 	return found, nil
-}
-
-func contains(all []string, one string) bool {
-	for _, s := range all {
-		if s == one {
-			return true
-		}
-	}
-	return false
 }
 
 // selectors compiles the selectors of class and request into one question.

@@ -58,8 +58,10 @@ func clusterOf(o view.Objects) *cluster {
 func devicesOf(all []resourceapi.ResourceSlice) map[[2]string]*resourceapi.Device {
 	newest := map[string]int64{}
 	for i := range all {
-		pool := all[i].Spec.Pool
-		newest[pool.Name] = max(newest[pool.Name], pool.Generation)
+		// Pools of other drivers may be called after the node as well.
+		if pool := all[i].Spec.Pool; all[i].Spec.Driver == slices.DriverName {
+			newest[pool.Name] = max(newest[pool.Name], pool.Generation)
+		}
 	}
 	devices := map[[2]string]*resourceapi.Device{}
 	for i := range all {

@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package whatif_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tranche-dra/tranche/pkg/placement"
+	"github.com/tranche-dra/tranche/pkg/whatif"
+	"github.com/tranche-dra/tranche/tests/golden"
+)
+
+func read(t *testing.T, file string) whatif.Objects {
+	t.Helper()
+	from, err := os.Open(file)
+	require.NoError(t, err)
+	defer from.Close() //nolint:errcheck // it was only read
+	objects, err := whatif.Read(from, file)
+	require.NoError(t, err)
+	return objects
+}
+
+func policies(t *testing.T) []placement.Policies {
+	t.Helper()
+	var out []placement.Policies
+	for _, text := range []string{"spread/binpack", "binpack", "fragmentation"} {
+		p, err := placement.Parse(text)
+		require.NoError(t, err)
+		out = append(out, p)
+	}
+	return out
+}
+
+func TestCompare(t *testing.T) {
+	t.Parallel()
+	cluster, claims := read(t, "testdata/cluster.yaml"), read(t, "testdata/claims.yaml")
+	report, err := whatif.Compare(t.Context(), cluster.Objects, whatif.Asks(&claims, 3), policies(t))
+	require.NoError(t, err)
+	var table, text bytes.Buffer
+	require.NoError(t, report.WriteTables(&table))
+	golden.Equal(t, "team.golden.txt", table.Bytes())
+	require.NoError(t, report.WriteJSON(&text))
+	golden.Equal(t, "team.golden.json", text.Bytes())
+}
+
+func TestClaimsThatWaitAreTriedByThemselves(t *testing.T) {
+	t.Parallel()
+	cluster := read(t, "testdata/cluster.yaml")
+	asks := whatif.Asks(&cluster, 1)
+	require.Len(t, asks, 1, "what is allocated is not asked for again")
+	report, err := whatif.Compare(t.Context(), cluster.Objects, asks, policies(t)[:1])
+	require.NoError(t, err)
+	require.Equal(t, []whatif.Claim{{Name: "team/waits", Asked: 1, Placed: 1, On: []whatif.Place{{Node: "node-b", Card: "0"}}}}, report.Policies[0].Claims)
+}
+
+// The API server and kubectl write lists in different ways.
+func TestEveryFormOfListIsRead(t *testing.T) {
+	t.Parallel()
+	const claim = `{"metadata": {"name": "a"}, "spec": {}}`
+	for name, text := range map[string]string{
+		"kubectl get -o json":     `{"apiVersion": "v1", "kind": "List", "items": [{"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "metadata": {"name": "a"}}]}`,
+		"kubectl get --raw":       `{"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaimList", "items": [` + claim + `]}`,
+		"objects between dashes":  "---\napiVersion: resource.k8s.io/v1\nkind: ResourceClaim\nmetadata: {name: a}\n---\n",
+		"among other kinds":       "apiVersion: v1\nkind: ConfigMap\n---\napiVersion: resource.k8s.io/v1\nkind: ResourceClaim\nmetadata: {name: a}\n",
+		"a list in a list":        `{"apiVersion": "v1", "kind": "List", "items": [{"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaimList", "items": [` + claim + `]}]}`,
+		"a list that is empty":    `{"apiVersion": "v1", "kind": "List", "items": [{"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaimList", "items": [` + claim + `]}, {"apiVersion": "v1", "kind": "PodList", "items": []}]}`,
+		"windows ends of lines":   "apiVersion: resource.k8s.io/v1\r\nkind: ResourceClaim\r\nmetadata: {name: a}\r\n",
+		"a comment comes first":   "# mine\n---\napiVersion: resource.k8s.io/v1\nkind: ResourceClaim\nmetadata: {name: a}\n",
+		"the same in another way": "kind: ResourceClaim\nmetadata:\n  name: a\napiVersion: resource.k8s.io/v1\n",
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			objects, err := whatif.Read(strings.NewReader(text), "f")
+			require.NoError(t, err)
+			require.Len(t, objects.Claims, 1)
+			require.Equal(t, "a", objects.Claims[0].Name)
+		})
+	}
+}
+
+func TestWrongFilesAreRefused(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct{ text, want string }{
+		"not YAML":           {"a: b: c", "read f, document 1: "},
+		"no object":          {"apiVersion: v1\nkind: Pod\n---\n- 1\n", "read f, document 2: it is no Kubernetes object"},
+		"no kind":            {"a: b\n", "read f, document 1: it is no Kubernetes object: it has no kind"},
+		"an older version":   {"apiVersion: resource.k8s.io/v1beta1\nkind: ResourceClaim\nmetadata: {name: a, namespace: team}\n", "read f, document 1: ResourceClaim team/a: it is of resource.k8s.io/v1beta1: only resource.k8s.io/v1 is read"},
+		"a field goes wrong": {"apiVersion: v1\nkind: List\nitems:\n- {apiVersion: resource.k8s.io/v1, kind: ResourceSlice, metadata: {name: s}, spec: 3}\n", "read f, document 1: item 1: ResourceSlice s: "},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			_, err := whatif.Read(strings.NewReader(tc.text), "f")
+			require.ErrorContains(t, err, tc.want)
+		})
+	}
+}
+
+func TestWhatCannotBeSimulatedIsSaid(t *testing.T) {
+	t.Parallel()
+	cluster := read(t, "testdata/cluster.yaml")
+	try := func(t *testing.T, devices string) error {
+		t.Helper()
+		file := `{"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "metadata": {"name": "a"}, "spec": {"devices": ` + devices + `}}`
+		require.True(t, json.Valid([]byte(file)))
+		objects, err := whatif.Read(strings.NewReader(file), "f")
+		require.NoError(t, err)
+		_, err = whatif.Compare(t.Context(), cluster.Objects, whatif.Asks(&objects, 1), policies(t))
+		return err
+	}
+	exactly := func(text string) string {
+		return `{"requests": [{"name": "gpu", "exactly": ` + text + `}]}`
+	}
+	share := func(requests string) string {
+		return exactly(`{"deviceClassName": "share.tranche.dev", "capacity": {"requests": ` + requests + `}}`)
+	}
+	for name, tc := range map[string]struct{ devices, want string }{
+		"another class":      {exactly(`{"deviceClassName": "gpu.example.com"}`), `claim a, request gpu: device class "gpu.example.com" is none of Tranche's: card.tranche.dev, share.tranche.dev`},
+		"alternatives":       {`{"requests": [{"name": "gpu", "firstAvailable": []}]}`, "firstAvailable is not simulated"},
+		"all cards":          {exactly(`{"deviceClassName": "card.tranche.dev", "allocationMode": "All"}`), "allocationMode All is not simulated: give a count"},
+		"half-named":         {share(`{"cores": "30"}`), "a share names both cores and memory"},
+		"more than a card":   {share(`{"cores": "130", "memory": "1Gi"}`), "cores of 130: 0 to 100 percent of one card is right; for whole cards ask for class card.tranche.dev with count: N"},
+		"no memory":          {share(`{"cores": "30", "memory": "0"}`), "memory of 0: from 256Mi"},
+		"a broken selector":  {exactly(`{"deviceClassName": "card.tranche.dev", "selectors": [{"cel": {"expression": "device.nothing"}}]}`), `selector "device.nothing": `},
+		"a broken config":    {`{"config": [{"opaque": {"driver": "gpu.tranche.dev", "parameters": {"kind": "Else"}}}], "requests": [{"name": "gpu", "exactly": {"deviceClassName": "card.tranche.dev"}}]}`, "read configuration"},
+		"a bound constraint": {`{"constraints": [{"matchAttribute": "gpu.tranche.dev/numaNode"}], "requests": [{"name": "gpu", "exactly": {"deviceClassName": "card.tranche.dev"}}]}`, "claim a: constraints are not simulated"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			require.ErrorContains(t, try(t, tc.devices), tc.want)
+		})
+	}
+}
+
+func TestNothingToTryIsSaid(t *testing.T) {
+	t.Parallel()
+	cluster, claims := read(t, "testdata/cluster.yaml"), read(t, "testdata/claims.yaml")
+	_, err := whatif.Compare(t.Context(), claims.Objects, whatif.Asks(&claims, 1), policies(t))
+	require.ErrorIs(t, err, whatif.ErrNoCards)
+	_, err = whatif.Compare(t.Context(), cluster.Objects, nil, policies(t))
+	require.ErrorIs(t, err, whatif.ErrNoClaims)
+}
+
+// Whatever is in a file, reading and trying it ends with an answer or an error.
+func FuzzRead(f *testing.F) {
+	for _, file := range []string{"testdata/cluster.yaml", "testdata/claims.yaml"} {
+		text, err := os.ReadFile(file)
+		require.NoError(f, err)
+		f.Add(string(text))
+	}
+	p := []placement.Policies{placement.Default()}
+	f.Fuzz(func(t *testing.T, text string) {
+		objects, err := whatif.Read(strings.NewReader(text), "f")
+		if err != nil {
+			return
+		}
+		report, err := whatif.Compare(t.Context(), objects.Objects, whatif.Asks(&objects, 2), p)
+		if err == nil {
+			require.NoError(t, report.WriteTables(&bytes.Buffer{}))
+			require.NoError(t, report.WriteJSON(&bytes.Buffer{}))
+		}
+	})
+}
