@@ -139,11 +139,18 @@ lint: machine-build ## Check style, mistakes and which package imports which
 	for module in $(MODULES); do (cd $$module && $(TOOL) golangci-lint run --config '$(CURDIR)/.golangci.yml' $(LINTFLAGS) ./...); done
 
 .PHONY: bench
-bench: bench-node bench-runtime bench-sharing bench-cluster bench-scheduler ## Measure, print tables and write build/bench/*.json
+bench: bench-node bench-placement bench-runtime bench-sharing bench-cluster bench-scheduler ## Measure, print tables and write build/bench/*.json
 
 .PHONY: bench-node
 bench-node: machine-build ## Measure preparing and publishing
 	go run ./tests/bench/node
+
+# Such as -data DIR, where the trace is, or -traces default.
+PLACEMENTFLAGS ?=
+
+.PHONY: bench-placement
+bench-placement: machine-build ## Measure how full policies get a cluster, on a published production trace, in about 2 minutes
+	go run ./tests/bench/placement $(PLACEMENTFLAGS)
 
 .PHONY: bench-runtime
 bench-runtime: machine-native native $(NATIVE)/hollow/libcuda-real.so.1 ## Measure what the sharing runtime adds to calls and processes

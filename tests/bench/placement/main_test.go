@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tranche-dra/tranche/pkg/placement"
+	"github.com/tranche-dra/tranche/pkg/replay"
+	"github.com/tranche-dra/tranche/pkg/trace"
+)
+
+const (
+	smallNodes = "../../testdata/openb/nodes.csv"
+	smallTasks = "../../testdata/openb/tasks.csv"
+)
+
+func copied(t *testing.T, from, to string) {
+	t.Helper()
+	text, err := os.ReadFile(from)
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(to, text, 0o600))
+}
+
+func TestRunReportsWhatItFinds(t *testing.T) {
+	t.Parallel()
+	data, out := t.TempDir(), t.TempDir()
+	copied(t, smallNodes, filepath.Join(data, nodesFile))
+	copied(t, smallTasks, filepath.Join(data, tasksBefore+"small"+tasksAfter))
+	var text bytes.Buffer
+	// Ten replays of a small cluster say nothing of who is better.
+	err := run(&text, data, out, "small", 1)
+	if err != nil {
+		require.ErrorContains(t, err, "small, fragmentation, 130 % asked for")
+	}
+	require.Contains(t, text.String(), "small  at 130 %")
+	require.FileExists(t, filepath.Join(out, "placement.json"))
+}
+
+func TestWhereTheTraceIsToBeHad(t *testing.T) {
+	t.Parallel()
+	empty := t.TempDir()
+	err := run(&bytes.Buffer{}, empty, empty, "", 1)
+	require.ErrorIs(t, err, errData)
+	require.ErrorContains(t, err, "github.com/alibaba/clusterdata")
+	copied(t, smallNodes, filepath.Join(empty, nodesFile))
+	copied(t, smallTasks, filepath.Join(empty, tasksBefore+"small"+tasksAfter))
+	require.ErrorContains(t, run(&bytes.Buffer{}, empty, empty, "large", 1), `there is no trace "large", but small`)
+}
+
+// Whoever is compared places nothing where there is no room, and takes what it
+// said it would.
+func TestRivalsKeepToWhatThereIs(t *testing.T) {
+	t.Parallel()
+	small, err := trace.Open(smallNodes, smallTasks)
+	require.NoError(t, err)
+	for _, r := range rivals() {
+		result := replay.Run(small, small.Arrivals(load, 3), r.Make(small, 3))
+		for i := range result.Nodes {
+			n := &result.Nodes[i]
+			require.GreaterOrEqual(t, int64(n.FreeCPU), int64(0), r.Name)
+			require.GreaterOrEqual(t, int64(n.FreeMemory), int64(0), r.Name)
+			for c := range n.Cards {
+				require.GreaterOrEqual(t, int(n.Cards[c].Free.Compute), 0, r.Name)
+			}
+		}
+	}
+}
+
+func cards(free ...placement.Milli) *placement.Node {
+	n := &placement.Node{CPU: 64000, FreeCPU: 32000}
+	for _, f := range free {
+		total := placement.Amount{Compute: placement.WholeCompute, Slots: 16}
+		c := placement.Card{Total: total, Free: total}
+		if f < placement.WholeCompute {
+			c.Free.Compute, c.Unclassed = f, 1
+		}
+		n.Cards = append(n.Cards, c)
+	}
+	return n
+}
+
+// The measure that FGD goes by, worked out by hand.
+func TestFGDCountsWhatATypicalTaskCannotUse(t *testing.T) {
+	t.Parallel()
+	share := placement.Demand{CPU: 8000, Parts: []placement.Part{{Cards: 1, Amount: placement.Amount{Compute: 600}}}}
+	n := cards(500, 1000, 100)
+	require.InDelta(t, 600, unusable(n, &share, 1600), 0, "two cards are too small")
+	two := placement.Demand{Parts: []placement.Part{{Cards: 2, Whole: true}}}
+	require.InDelta(t, 1600, unusable(n, &two, 1600), 0, "it does not fit")
+	share.CPU = 40000
+	require.InDelta(t, 1600, unusable(n, &share, 1600), 0, "the CPU is not enough")
+	require.InDelta(t, 1600, unusable(n, &placement.Demand{}, 1600), 0, "it uses no card")
+}
+
+func TestPackingPrefersSharedCardsThenNodesInUse(t *testing.T) {
+	t.Parallel()
+	p := packing(nil, 0)
+	d := placement.Demand{Parts: []placement.Part{{Cards: 1, Amount: placement.Amount{Compute: 300}}}}
+	score := func(n *placement.Node) float64 {
+		s, fits := p.Score(n, &d)
+		require.True(t, fits)
+		return s
+	}
+	require.Greater(t, score(cards(300, 1000)), score(cards(700, 1000)), "the tightest shared card")
+	require.Greater(t, score(cards(700, 1000)), score(cards(200, 1000)), "then a free card of a node in use")
+	require.Greater(t, score(cards(200, 1000)), score(cards(1000, 1000)), "then a free node")
+}
