@@ -54,8 +54,10 @@ type finding struct {
 	fits   bool
 	choice placement.Choice
 	score  float64
-	// certain findings need no allocator.
-	certain bool
+	// certain findings need no allocator. What does not fit is certain where the model
+	// knows everything that could be taken; what fits is so only where it knows
+	// everything that is asked for, too: where it is complete.
+	certain, complete bool
 	// shortage says why it does not fit, never that it would not even if all of the
 	// node's cards were free; because has a better explanation where there is one.
 	shortage placement.Shortage
@@ -138,7 +140,7 @@ func (a *attempt) look(ctx context.Context, name string) *finding {
 	now := a.node(h)
 	f.choice, f.score, f.fits = a.policies.Evaluate(now, demand)
 	if f.fits {
-		f.certain = f.certain && a.wish.complete
+		f.certain = f.certain && f.complete
 		return f
 	}
 	f.shortage = placement.Explain(now, demand)
@@ -149,29 +151,28 @@ func (a *attempt) look(ctx context.Context, name string) *finding {
 // demand is what the pod asks of this very node, with its cards' attributes
 // looked at. The finding says how far the model reaches there.
 func (a *attempt) demand(ctx context.Context, h *host) (*placement.Demand, *finding) {
-	f := &finding{certain: h.modelled}
-	d := &placement.Demand{Parts: a.wish.parts}
+	f := &finding{certain: h.modelled, complete: a.wish.complete}
 	f.certain = f.certain && (len(a.wish.of) == 1 || !a.wish.tolerant || !h.tainted())
-	own := false
+	d := &placement.Demand{Parts: make([]placement.Part, 0, len(a.wish.parts))}
 	for i := range a.wish.of {
-		asked := &a.wish.of[i]
+		asked, part := &a.wish.of[i], a.wish.parts[i]
 		m := h.matching(ctx, a.matcher, asked.selection)
-		f.certain = f.certain && m.err == nil && !h.others.matching(ctx, a.matcher, asked.selection).concerns() &&
-			!a.stock.elsewhere.matching(ctx, a.matcher, asked.selection).concerns() &&
-			(a.wish.parts[i].Whole || !h.offersWhole(m))
-		if accepts := m.accepts(); accepts != nil {
-			if !own {
-				d.Parts, own = slices.Clone(d.Parts), true
-			}
-			d.Parts[i].Accepts = accepts
-		}
+		theirs := h.others.matching(ctx, a.matcher, asked.selection).concerns() ||
+			a.stock.elsewhere.matching(ctx, a.matcher, asked.selection).concerns()
 		switch {
+		case theirs && !m.concerns():
+			f.complete = false // what is asked for is no card
+			continue
+		case theirs, m.any && m.err != nil, !part.Whole && h.offersWhole(m):
+			f.certain = false
 		case !f.certain:
 		case asked.impossible != "":
 			f.because, f.never = asked.request+" "+asked.impossible, true
-		case m.err != nil && !m.any:
+		case m.err != nil:
 			f.because, f.never = asked.request+": selector has no answer for card "+m.device+": "+m.err.Error(), true
 		}
+		part.Accepts = m.accepts()
+		d.Parts = append(d.Parts, part)
 	}
 	return d, f
 }

@@ -30,11 +30,7 @@ func (p *Plugin) Filter(ctx context.Context, state fwk.CycleState, pod *v1.Pod, 
 	case f.certain && a.trusted:
 		return nil
 	}
-	status := preemptible(p.DynamicResources.Filter(ctx, state, pod, node))
-	if cannotAllocate(status) && !f.fits {
-		return f.status()
-	}
-	return status
+	return preemptible(p.DynamicResources.Filter(ctx, state, pod, node))
 }
 
 // PostFilter is called when no node will do. Claims that stand in their own way are

@@ -86,8 +86,8 @@ func (a *attempt) sum() string {
 		switch {
 		case f.fits:
 			return ""
-		case f.because != "":
-			return "" // every node says it
+		case f.because != "", !f.certain:
+			return "" // every node says it, or nobody can
 		}
 		total.Add(f.shortage)
 		everNever = everNever && f.never

@@ -43,7 +43,7 @@ func TestReasonsSayWhatIsMissing(t *testing.T) {
 				"1 node(s) where no card has 40 percent compute and 8 GiB free (memory, compute)",
 				"1 node(s) where no card has 40 percent compute and 8 GiB free (memory, compute and memory)",
 				"1 node(s) where no card has 40 percent compute and 8 GiB free (tainted)",
-				"no card has 40 percent compute and 8 GiB free: 2 cards lack memory, 1 lacks compute, 1 lacks both, 1 is tainted",
+				"no card has 40 percent compute and 8 GiB free: 2 cards lack memory, 1 lacks compute, 1 lacks both compute and memory, 1 is tainted",
 			},
 		},
 		"more memory than any card has": {
