@@ -345,20 +345,27 @@ func (w *world) placed(name string) []string {
 func (w *world) refused(a want) string {
 	w.Helper()
 	name := w.submit(a)
-	var message string
 	w.until("pod "+name+" is refused", func() string {
-		pod, err := w.client.CoreV1().Pods(namespace).Get(w.Context(), name, metav1.GetOptions{})
-		require.NoError(w, err)
-		require.Empty(w, pod.Spec.NodeName)
-		for _, c := range pod.Status.Conditions {
-			if c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse {
-				message = c.Message
-				return ""
-			}
+		if w.message(name) == "" {
+			return "no condition says so"
 		}
-		return "no condition says so"
+		return ""
 	})
-	return message
+	return w.message(name)
+}
+
+// message is why the pod is not scheduled, empty where nothing is said of that.
+func (w *world) message(name string) string {
+	w.Helper()
+	pod, err := w.client.CoreV1().Pods(namespace).Get(w.Context(), name, metav1.GetOptions{})
+	require.NoError(w, err)
+	require.Empty(w, pod.Spec.NodeName)
+	for _, c := range pod.Status.Conditions {
+		if c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse {
+			return c.Message
+		}
+	}
+	return ""
 }
 
 func (w *world) until(what string, missing func() string) {

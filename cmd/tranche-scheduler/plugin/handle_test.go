@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package plugin_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	resourceapi "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/dynamic-resource-allocation/structured"
+	fwk "k8s.io/kube-scheduler/framework"
+
+	"github.com/tranche-dra/tranche/cmd/tranche-scheduler/plugin"
+	"github.com/tranche-dra/tranche/pkg/api/v1alpha1"
+)
+
+// watched counts how often the state of all allocations is copied, and fails as
+// many of the first times as it is told.
+type watched struct {
+	fwk.Handle
+	copies, failures atomic.Int64
+}
+
+func (h *watched) SharedDRAManager() fwk.SharedDRAManager {
+	return manager{h.Handle.SharedDRAManager(), h}
+}
+
+type manager struct {
+	fwk.SharedDRAManager
+	watched *watched
+}
+
+type tracker struct {
+	fwk.ResourceClaimTracker
+	watched *watched
+}
+
+func (m manager) ResourceClaims() fwk.ResourceClaimTracker {
+	return tracker{m.SharedDRAManager.ResourceClaims(), m.watched}
+}
+
+func (t tracker) GatherAllocatedState() (*structured.AllocatedState, error) {
+	t.watched.copies.Add(1)
+	if t.watched.failures.Add(-1) >= 0 {
+		return nil, errors.New("claims are being changed")
+	}
+	return t.ResourceClaimTracker.GatherAllocatedState()
+}
+
+func (h *watched) factory() func(context.Context, runtime.Object, fwk.Handle) (fwk.Plugin, error) {
+	inner := plugin.NewFactory()
+	return func(ctx context.Context, args runtime.Object, handle fwk.Handle) (fwk.Plugin, error) {
+		h.Handle = handle
+		return inner(ctx, args, h)
+	}
+}
+
+func TestAllocationsAreCopiedOncePerAttempt(t *testing.T) {
+	t.Parallel()
+	var h watched
+	w := newWorldWith(t, h.factory(), one("spread", "binpack"), machines(2, "a", "b", "c")...)
+	for n := int64(1); n <= 3; n++ {
+		w.place(share("10", "1Gi"))
+		require.Equal(t, n, h.copies.Load())
+	}
+	w.refused(share("10", "64Gi"))
+	require.Equal(t, int64(4), h.copies.Load())
+}
+
+func TestAStateThatCannotBeHadCostsOneAttempt(t *testing.T) {
+	t.Parallel()
+	var h watched
+	h.failures.Store(1)
+	w := newWorldWith(t, h.factory(), one("spread", "spread"), machines(2, "node")...)
+	require.Equal(t, []string{"node/card-0"}, w.place(share("10", "1Gi")))
+	require.Equal(t, []string{"node/card-1"}, w.place(share("10", "1Gi")))
+	require.Equal(t, int64(3), h.copies.Load())
+}
+
+// A slice for all nodes declares the node's pool out of date. The model does not
+// look at it, the allocator does.
+func TestWhatTheAllocatorRefusesIsNotTriedForEver(t *testing.T) {
+	t.Parallel()
+	everywhere := true
+	newer := &resourceapi.ResourceSlice{
+		ObjectMeta: metav1.ObjectMeta{Name: "newer"},
+		Spec: resourceapi.ResourceSliceSpec{
+			Driver: v1alpha1.DriverName, AllNodes: &everywhere,
+			Pool: resourceapi.ResourcePool{Name: "node", Generation: 2, ResourceSliceCount: 1},
+		},
+	}
+	w := newWorld(t, one("spread", "binpack"), append(machines(2, "node"), newer)...)
+	name := w.submit(share("10", "1Gi"))
+	w.until("the allocator is believed", func() string {
+		message := w.message(name)
+		if message == "" || !strings.Contains(message, "cannot allocate all claims") || !strings.Contains(message, "0/1 nodes") {
+			return message + "-"
+		}
+		return ""
+	})
+}
