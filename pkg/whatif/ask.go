@@ -91,6 +91,9 @@ func (a *asker) part(claim *resourceapi.ResourceClaimSpec, request *resourceapi.
 	if exactly.AllocationMode == resourceapi.DeviceAllocationModeAll {
 		return placement.Part{}, errors.New("allocationMode All is not simulated: give a count")
 	}
+	if exactly.Count > resourceapi.AllocationResultsMaxSize {
+		return placement.Part{}, fmt.Errorf("count of %d: a claim holds at most %d", exactly.Count, resourceapi.AllocationResultsMaxSize)
+	}
 	part := placement.Part{Cards: int(max(exactly.Count, 1))}
 	var err error
 	if part.Class, err = shareClass(claim, request.Name, class); err != nil {
