@@ -28,6 +28,7 @@ type set string
 
 const (
 	burst   set = "burst"
+	steady  set = "steady"
 	misfits set = "misfit"
 )
 
@@ -40,14 +41,10 @@ func (s set) options() metav1.ListOptions {
 // round measures one scheduler with one burst and takes the burst away again.
 func (c *cluster) round(ctx context.Context, s contender, o options, seed uint64) (*result, error) {
 	random := rand.New(rand.NewPCG(3, seed))
-	claims := make([]*resourceapi.ResourceClaim, o.burst)
-	for i := range claims {
-		claims[i] = claimOf(burst.name(i), someAsk(random))
-	}
-	if err := c.make(ctx, burst, s.profile, claims); err != nil {
+	if err := c.make(ctx, burst, s.profile, someClaims(random, burst, o.burst)); err != nil {
 		return nil, err
 	}
-	got, err := c.measure(ctx, s, o)
+	got, err := c.measure(ctx, s, o, someClaims(random, steady, o.steady))
 	if err != nil {
 		return nil, err
 	}
@@ -58,7 +55,15 @@ func (c *cluster) round(ctx context.Context, s contender, o options, seed uint64
 	if over := holdings.OverCommitted(); len(over) > 0 {
 		return nil, fmt.Errorf("it has given away more than there is: %s", strings.Join(over, "; "))
 	}
-	return got, errors.Join(c.clear(ctx, burst, o.burst), c.clear(ctx, misfits, o.misfits))
+	return got, errors.Join(c.clear(ctx, burst, o.burst), c.clear(ctx, steady, o.steady), c.clear(ctx, misfits, o.misfits))
+}
+
+func someClaims(random *rand.Rand, of set, pods int) []*resourceapi.ResourceClaim {
+	claims := make([]*resourceapi.ResourceClaim, pods)
+	for i := range claims {
+		claims[i] = claimOf(of.name(i), someAsk(random))
+	}
+	return claims
 }
 
 // make makes a pod for each claim, which is its own.
@@ -76,9 +81,9 @@ func (c *cluster) make(ctx context.Context, of set, profile string, claims []*re
 	})
 }
 
-// measure starts the scheduler, watches it bind the burst, and then asks for
-// what cannot be had.
-func (c *cluster) measure(ctx context.Context, s contender, o options) (*result, error) {
+// measure starts the scheduler, watches it bind the burst, then has it serve pods
+// that come one after the other, and then asks for what cannot be had.
+func (c *cluster) measure(ctx context.Context, s contender, o options, oneByOne []*resourceapi.ResourceClaim) (*result, error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	watcher, err := c.CoreV1().Pods(namespace).Watch(ctx, burst.options())
@@ -98,11 +103,34 @@ func (c *cluster) measure(ctx context.Context, s contender, o options) (*result,
 	if err := got.read(ctx, p); err != nil {
 		return nil, err
 	}
+	if err := c.arrive(ctx, s.profile, o.rate, oneByOne); err != nil {
+		return nil, err
+	}
+	if err := got.readSteady(ctx, p, o.steady); err != nil {
+		return nil, fmt.Errorf("%w; see %s", err, p.log)
+	}
 	if err := c.refuse(ctx, s.profile, o); err != nil {
 		return nil, fmt.Errorf("%w; see %s", err, p.log)
 	}
-	err = got.readRefused(ctx, p)
+	err = got.readRefused(ctx, p, o.misfits)
 	return got, err
+}
+
+// arrive makes pods at a rate.
+func (c *cluster) arrive(ctx context.Context, profile string, rate float64, claims []*resourceapi.ResourceClaim) error {
+	every := time.NewTicker(time.Duration(float64(time.Second) / rate))
+	defer every.Stop()
+	for _, claim := range claims {
+		select {
+		case <-every.C:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+		if err := c.make(ctx, steady, profile, []*resourceapi.ResourceClaim{claim}); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // refuse makes pods that fit nowhere and waits until each has been told so.
@@ -139,7 +167,7 @@ func (r *result) follow(ctx context.Context, p *process, watcher watch.Interface
 		case event, open := <-watcher.ResultChan():
 			pod, ok := event.Object.(*corev1.Pod)
 			if !open || !ok {
-				return fmt.Errorf("watch the burst: it ended with %d of %d pods bound: %v", len(bound), pods, event.Object)
+				return fmt.Errorf("watch the burst: the API server ended it with %d of %d pods bound, as it does where this machine is too busy to follow: %v", len(bound), pods, event.Object)
 			}
 			if pod.Spec.NodeName == "" || bound[pod.UID] {
 				continue

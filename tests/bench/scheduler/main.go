@@ -27,8 +27,9 @@ import (
 // options are the flags.
 type options struct {
 	world
-	burst, misfits  int
-	rounds          int
+	burst, steady   int
+	rate            float64
+	misfits, rounds int
 	stock, tranche  string
 	config, profile string
 	only, out       string
@@ -55,7 +56,9 @@ func parse(args []string, w io.Writer) (options, error) {
 	flags.IntVar(&o.cards, "cards", 8, "cards of each node")
 	flags.IntVar(&o.shares, "shares", 10_000, "shares that are held when a burst comes")
 	flags.IntVar(&o.burst, "pods", 500, "pods of a burst, each with a share")
-	flags.IntVar(&o.misfits, "misfits", 20, "pods after a burst that want all cards of a node, where no node has them")
+	flags.IntVar(&o.steady, "steady", 100, "pods after a burst, one after the other, each with a share")
+	flags.Float64Var(&o.rate, "rate", 5, "how many of these come in a second; it should be fewer than either scheduler can do")
+	flags.IntVar(&o.misfits, "misfits", 20, "pods at the end that want all cards of a node, where no node has them")
 	flags.IntVar(&o.rounds, "rounds", 2, "bursts for each scheduler")
 	short := flags.Bool("short", false, "50 nodes, 500 shares and one burst of 100 pods, to try it out")
 	flags.StringVar(&o.stock, "stock", filepath.Join(os.Getenv("TRANCHE_CLUSTER_BINARIES"), "kube-scheduler"), "the stock kube-scheduler")
@@ -68,12 +71,15 @@ func parse(args []string, w io.Writer) (options, error) {
 		return o, err
 	}
 	if *short {
-		o.nodes, o.shares, o.burst, o.rounds = 50, 500, 100, 1
+		o.nodes, o.shares, o.burst, o.steady, o.rate, o.rounds = 50, 500, 100, 60, 20, 1
+	}
+	if o.rate <= 0 {
+		return o, fmt.Errorf("read flag -rate: %v: want more than 0", o.rate)
 	}
 	if o.shares < o.nodes {
 		return o, fmt.Errorf("read flag -shares: %d: want at least one for each of %d nodes", o.shares, o.nodes)
 	}
-	for name, value := range map[string]int{"nodes": o.nodes, "cards": o.cards, "pods": o.burst, "misfits": o.misfits, "rounds": o.rounds} {
+	for name, value := range map[string]int{"nodes": o.nodes, "cards": o.cards, "pods": o.burst, "steady": o.steady, "misfits": o.misfits, "rounds": o.rounds} {
 		if value < 1 {
 			return o, fmt.Errorf("read flag -%s: %d: want at least 1", name, value)
 		}

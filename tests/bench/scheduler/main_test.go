@@ -86,10 +86,20 @@ func times(count uint64, seconds float64) testutil.HistogramVec {
 	}}}
 }
 
+func TestWhatAHistogramCountedSince(t *testing.T) {
+	t.Parallel()
+	d, err := since(times(11, 0.5), times(4, 0.5))
+	require.NoError(t, err)
+	require.EqualValues(t, 7, d.GetAggregatedSampleCount())
+	require.InDelta(t, 0.5, d.Average(), 1e-9)
+	_, err = since(times(11, 0.5), nil)
+	require.ErrorContains(t, err, "compare 1 histograms with 0")
+}
+
 func TestRowsCompareOursWithStock(t *testing.T) {
 	t.Parallel()
 	made := func(took time.Duration, attempt float64) *result {
-		return &result{pods: 10, took: took, cpu: took, memory: 1 << 20, attempts: times(11, attempt), algorithm: times(11, attempt), refused: times(5, attempt)}
+		return &result{pods: 10, took: took, cpu: took, memory: 1 << 20, attempts: times(11, attempt), algorithm: times(11, attempt), steady: times(5, attempt), refused: times(5, attempt)}
 	}
 	all := rows(options{}, map[string]*result{stock: made(10*time.Second, 0.1), tranche: made(5*time.Second, 0.2)})
 	byMetric := map[string]bench.Row{}
@@ -97,13 +107,13 @@ func TestRowsCompareOursWithStock(t *testing.T) {
 		byMetric[r.Metric] = r
 	}
 	require.InDelta(t, 2, byMetric["pods scheduled: tranche to stock"].Value, 1e-9)
-	require.InDelta(t, 2, byMetric["attempt with binding, mean: tranche to stock"].Value, 1e-9)
+	require.InDelta(t, 2, byMetric["attempt, pods one by one, mean: tranche to stock"].Value, 1e-9)
 	missed := map[string]bool{}
 	for _, r := range bench.Missed(all) {
 		missed[r.Metric] = true
 	}
 	require.False(t, missed["pods scheduled: tranche to stock"], "more is better")
-	require.True(t, missed["attempt with binding, mean: tranche to stock"], "less is better")
+	require.True(t, missed["attempt, pods one by one, mean: tranche to stock"], "less is better")
 	require.NoError(t, bench.Report(io.Discard, "scheduler", t.TempDir(), all))
 	require.Len(t, rows(options{}, map[string]*result{stock: made(time.Second, 1)}), len(figures()))
 }
