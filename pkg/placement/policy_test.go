@@ -92,6 +92,9 @@ func TestCardOrder(t *testing.T) {
 				aCard(900, 20*gib, 1),
 			), aShare(300, 4*gib, share.NoClass), []int{2, 0, 1},
 		},
+		"a card that has less to give than it had is not given whole": {
+			placement.Binpack, node(aCard(1000, 20*gib, 0), emptyCard()), whole(1), []int{1, 0},
+		},
 		"whole cards are those that nobody is on": {
 			placement.Binpack, node(aCard(1000, cardMemory, 1), emptyCard(), aCard(900, cardMemory, 1)), whole(1), []int{1, 0, 2},
 		},
