@@ -38,7 +38,7 @@ func (p *Plugin) Filter(ctx context.Context, state fwk.CycleState, pod *v1.Pod, 
 // where neither helps it is said what is missing in the cluster.
 func (p *Plugin) PostFilter(ctx context.Context, state fwk.CycleState, pod *v1.Pod, nodes fwk.NodeToStatusReader) (*fwk.PostFilterResult, *fwk.Status) {
 	result, status := p.DynamicResources.PostFilter(ctx, state, pod, nodes)
-	if !status.IsRejected() || len(status.Reasons()) > 0 {
+	if !status.IsRejected() || hasReleased(status) {
 		return result, status
 	}
 	a, err := attemptOf(state)
@@ -85,7 +85,7 @@ func (p *Plugin) NormalizeScore(ctx context.Context, state fwk.CycleState, pod *
 			values[i] = worst - 1 // the allocator knows of something there, nobody knows how good it is
 		}
 	}
-	for i, score := range placement.Normalize(values, fwk.MaxNodeScore) {
+	for i, score := range placement.Normalize(values, fwk.MaxScore) {
 		scores[i].Score = score
 	}
 	return nil

@@ -97,6 +97,22 @@ func (c *claimView) GatherAllocatedState() (*structured.AllocatedState, error) {
 func (c *claimView) SignalClaimPendingAllocation(uid types.UID, claim *resourceapi.ResourceClaim) error {
 	err := c.ResourceClaimTracker.SignalClaimPendingAllocation(uid, claim)
 	if err == nil {
+		c.view.ledger.expect(claim)
+	}
+	return err
+}
+
+func (c *claimView) MaybeRemoveClaimPendingAllocation(uid types.UID, force bool) bool {
+	removed := c.ResourceClaimTracker.MaybeRemoveClaimPendingAllocation(uid, force)
+	if removed {
+		c.view.ledger.giveUp(uid)
+	}
+	return removed
+}
+
+func (c *claimView) AssumeClaimAfterAPICall(claim *resourceapi.ResourceClaim) error {
+	err := c.ResourceClaimTracker.AssumeClaimAfterAPICall(claim)
+	if err == nil {
 		c.view.ledger.observe(claim)
 	}
 	return err

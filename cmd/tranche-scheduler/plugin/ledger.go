@@ -4,6 +4,7 @@ package plugin
 
 import (
 	"slices"
+	"strconv"
 	"sync"
 
 	resourceapi "k8s.io/api/resource/v1"
@@ -25,13 +26,22 @@ import (
 // preferences only, never about room.
 type ledger struct {
 	mutex sync.Mutex
-	// claims by UID with what they hold.
-	claims map[types.UID][]holding
+	claims map[types.UID]entry
 	cards  map[structured.DeviceID]*[2]int32
 	kinds  map[kind]int
 	// changed counts changes of kinds since workload was made of them.
 	changed  int
 	workload *placement.Workload
+}
+
+// entry is what one claim holds.
+type entry struct {
+	holds []holding
+	// version of the claim that said so. What is older is news from the past.
+	version uint64
+	// pending until the allocation is written: by then there may be news of the claim
+	// in which it is not.
+	pending bool
 }
 
 // holding is one allocated share.
@@ -49,7 +59,7 @@ type kind struct {
 
 func newLedger() *ledger {
 	return &ledger{
-		claims: map[types.UID][]holding{}, cards: map[structured.DeviceID]*[2]int32{}, kinds: map[kind]int{},
+		claims: map[types.UID]entry{}, cards: map[structured.DeviceID]*[2]int32{}, kinds: map[kind]int{},
 	}
 }
 
@@ -63,16 +73,50 @@ func (l *ledger) handlers() cache.ResourceEventHandler {
 				obj = last.Obj
 			}
 			if claim, ok := obj.(*resourceapi.ResourceClaim); ok {
-				l.set(claim.UID, nil)
+				l.forget(claim.UID)
 			}
 		},
 	}
 }
 
 func (l *ledger) observe(obj any) {
-	if claim, ok := obj.(*resourceapi.ResourceClaim); ok {
-		l.set(claim.UID, holdings(claim))
+	claim, ok := obj.(*resourceapi.ResourceClaim)
+	if !ok {
+		return
 	}
+	version, err := strconv.ParseUint(claim.ResourceVersion, 10, 64)
+	if err != nil {
+		return // no API server writes such
+	}
+	holds := holdings(claim)
+	l.mutex.Lock()
+	defer l.mutex.Unlock()
+	if was := l.claims[claim.UID]; version >= was.version && !(was.pending && holds == nil) {
+		l.set(claim.UID, entry{holds: holds, version: version})
+	}
+}
+
+// expect takes in an allocation that is going to be written.
+func (l *ledger) expect(claim *resourceapi.ResourceClaim) {
+	l.mutex.Lock()
+	defer l.mutex.Unlock()
+	l.set(claim.UID, entry{holds: holdings(claim), pending: true})
+}
+
+// giveUp forgets an allocation that was expected, unless it has been written.
+func (l *ledger) giveUp(uid types.UID) {
+	l.mutex.Lock()
+	defer l.mutex.Unlock()
+	if l.claims[uid].pending {
+		l.set(uid, entry{})
+	}
+}
+
+func (l *ledger) forget(uid types.UID) {
+	l.mutex.Lock()
+	defer l.mutex.Unlock()
+	l.set(uid, entry{})
+	delete(l.claims, uid)
 }
 
 // on is how many online and offline shares the card has.
@@ -85,22 +129,17 @@ func (l *ledger) on(id structured.DeviceID) (online, offline int32) {
 	return 0, 0
 }
 
-func (l *ledger) set(uid types.UID, next []holding) {
-	l.mutex.Lock()
-	defer l.mutex.Unlock()
-	if slices.Equal(l.claims[uid], next) {
+func (l *ledger) set(uid types.UID, next entry) {
+	was := l.claims[uid]
+	l.claims[uid] = next
+	if slices.Equal(was.holds, next.holds) {
 		return
 	}
-	for _, h := range l.claims[uid] {
+	for _, h := range was.holds {
 		l.count(h, -1)
 	}
-	for _, h := range next {
+	for _, h := range next.holds {
 		l.count(h, 1)
-	}
-	if len(next) == 0 {
-		delete(l.claims, uid)
-	} else {
-		l.claims[uid] = next
 	}
 }
 

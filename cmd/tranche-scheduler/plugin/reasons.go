@@ -20,6 +20,14 @@ func cannotAllocate(status *fwk.Status) bool {
 	return status.IsRejected() && slices.Contains(status.Reasons(), notAllocatable)
 }
 
+// hasReleased tells whether a claim of the pod itself was just released, so that
+// the pod is tried again. The sentences are those of the wrapped plug-in.
+func hasReleased(status *fwk.Status) bool {
+	return slices.ContainsFunc(status.Reasons(), func(reason string) bool {
+		return strings.HasSuffix(reason, "of ResourceClaim completed")
+	})
+}
+
 // preemptible lets a lack of room be mended by others giving way: the wrapped
 // plug-in, which knows no preemption, calls it beyond remedy.
 func preemptible(status *fwk.Status) *fwk.Status {

@@ -5,6 +5,7 @@ package plugin_test
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strconv"
 	"sync/atomic"
 	"testing"
@@ -77,7 +78,7 @@ func newWorldWith(t *testing.T, factory frameworkruntime.PluginFactory, profiles
 	}
 	ctx := klog.NewContext(t.Context(), ktesting.NewLogger(t, ktesting.NewConfig(ktesting.Verbosity(2))))
 	ctx, stop := context.WithCancel(ctx)
-	informers := scheduler.NewInformerFactory(w.client, 0, nil)
+	informers := newInformers(w.client)
 	broadcaster := events.NewBroadcaster(&events.EventSinkImpl{Interface: w.client.EventsV1()})
 	dynamicInformers := dynamicinformer.NewDynamicSharedInformerFactory(dynamicfake.NewSimpleDynamicClient(runtime.NewScheme()), 0)
 	all := int32(100)
@@ -110,7 +111,7 @@ func configured(profiles map[string]*v1alpha1.TrancheArgs) []config.KubeSchedule
 		p := config.KubeSchedulerProfile{
 			SchedulerName: name, Plugins: defaults.ExpandedPluginsV1.DeepCopy(), PluginConfig: defaults.PluginConfigsV1,
 		}
-		p.PluginConfig = append(p.PluginConfig[:len(p.PluginConfig):len(p.PluginConfig)], config.PluginConfig{Name: plugin.Name, Args: args})
+		p.PluginConfig = append(slices.Clip(p.PluginConfig), config.PluginConfig{Name: plugin.Name, Args: args})
 		p.Plugins = &config.Plugins{}
 		p.Plugins.MultiPoint = *defaults.PluginsV1.MultiPoint.DeepCopy()
 		for i := range p.Plugins.MultiPoint.Enabled {
