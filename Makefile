@@ -50,7 +50,7 @@ WITH_SCHEDULER = --scheduler '$(CURDIR)/$(BIN)/tranche-scheduler' --scheduler-co
 TOOL := go tool -modfile='$(CURDIR)/tests/tools/go.mod'
 # Go modules that are written here. Those of Kubernetes and containerd below
 # tests/cluster only pin versions.
-MODULES := . tests/cluster
+MODULES := . tests/cluster cmd/tranche-scheduler
 
 # The C of the project.
 include cdi/native.mk
@@ -76,6 +76,10 @@ test-unit: machine-build ## Run all tests that need no cluster, with the seeds o
 .PHONY: test-race
 test-race: machine-build ## Run the same tests under the race detector
 	for module in $(MODULES); do GORACE=atexit_sleep_ms=10 go -C $$module test -race -count=1 $(TESTFLAGS) ./...; done
+
+.PHONY: test-scheduler-1.36
+test-scheduler-1.36: machine-build ## Run the tests of tranche-scheduler with Kubernetes 1.36 instead of 1.37; the first time compiles it, in some 5 minutes
+	go -C cmd/tranche-scheduler test -modfile=go.1.36.mod -tags kubernetes_1_36 -count=1 $(TESTFLAGS) ./...
 
 .PHONY: test-crash
 test-crash: machine-build ## Kill the node driver at every step of its work and look at what is left

@@ -25,7 +25,7 @@ import (
 // and what is usually asked for. It may be a moment behind, so it decides about
 // preferences only, never about room.
 type ledger struct {
-	mutex sync.Mutex
+	mutex  sync.Mutex
 	claims map[types.UID]entry
 	cards  map[structured.DeviceID]*[2]int32
 	kinds  map[kind]int

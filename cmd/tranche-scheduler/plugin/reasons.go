@@ -70,8 +70,15 @@ func kinds(s *placement.Shortage) []string {
 		cards int
 		name  string
 	}{
-		{s.Memory, "memory"}, {s.Compute, "compute"}, {s.Both, "compute and memory"}, {s.Slots, "slots"},
-		{s.InUse, "in use"}, {s.Whole, "whole only"}, {s.Model, "other kind"}, {s.Tainted, "tainted"}, {s.Few, "too few"},
+		{s.Memory, "memory"},
+		{s.Compute, "compute"},
+		{s.Both, "compute and memory"},
+		{s.Slots, "slots"},
+		{s.InUse, "in use"},
+		{s.Whole, "whole only"},
+		{s.Model, "other kind"},
+		{s.Tainted, "tainted"},
+		{s.Few, "too few"},
 	} {
 		if k.cards > 0 {
 			of = append(of, k.name)
