@@ -180,16 +180,28 @@ func (b *board) end(h *tenant, now Time) Time {
 	if h.ceiling < 1 {
 		end = h.turn + b.turnOf(h)
 	}
+	if h.lower && !b.lent(now) {
+		return end // it goes on while the upper level's gang waits for another card, and none of its own level may come
+	}
 	for _, t := range b.tenants {
 		if t.lower != h.lower || t.open || !t.ready() {
 			continue
 		}
 		end = min(end, h.turn+b.turnOf(h))
 		if t.urgent() && (t.gang == nil || t.timely(now)) {
-			end = min(end, max(b.overtaken(h, t, now), h.since+b.config.Least))
+			end = min(end, max(b.overtaken(h, t, now), h.since+b.least(h)))
 		}
 	}
 	return end
+}
+
+// least time that the holder has the card for, whoever of its level wakes. One that was opened to end
+// what it has in flight has all of its turn: in less it may launch as much as it ends, and be stuck again.
+func (b *board) least(h *tenant) time.Duration {
+	if h.jam().unwind {
+		return b.config.ShortestQuantum
+	}
+	return b.config.Least
 }
 
 // overtaken is when a tenant who waits is owed more than the holder.

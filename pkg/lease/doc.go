@@ -140,7 +140,7 @@
 //
 // A gang can be closed when some ranks have launched a collective and others have not; such
 // a kernel spins until the others are opened. Stuck opens a gang of which some have drained
-// and some have not again for a shortest turn, for Config.Drain after its turn as often as
+// and some have not again for a shortest turn, which is cut short for nobody of its level, for Config.Drain after its turn as often as
 // is needed, later once in each such time; all of it is charged. Ranks that keep in step
 // (they are opened and closed at once) are rarely caught so. Where half of an offline collective spins
 // while online work has the other half's card, it spins for as long as that takes.

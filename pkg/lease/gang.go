@@ -162,7 +162,7 @@ func (b *board) yields(h, m *tenant, now Time) Time {
 	if h.withheld || !h.wants || h.lower && !m.lower {
 		return now
 	}
-	end := max(b.overtaken(h, m, now), h.since+b.config.Least)
+	end := max(b.overtaken(h, m, now), h.since+b.least(h))
 	if !h.roomy() {
 		end = min(end, max(now, h.turn+b.turnOf(h)))
 	}

@@ -68,7 +68,7 @@ func TestAnyMixtureOfTenants(t *testing.T) {
 		m := simulate(t, workers...)
 		m.run(2 * time.Second)
 		testSums(t, m.s, m.now)
-		require.Less(t, m.timers, 20000)
+		require.Less(rt, m.timers, 20000)
 		for _, c := range m.s.State(m.now) {
 			for _, o := range c.Tenants {
 				i := 0
