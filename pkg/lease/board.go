@@ -3,6 +3,7 @@
 package lease
 
 import (
+	"math"
 	"time"
 
 	"github.com/tranche-dra/tranche/pkg/card"
@@ -19,6 +20,10 @@ type board struct {
 	previous share.Key
 	switches uint64
 	quantum  time.Duration
+	// longest lag that counts on each level: that of a tenant with a ceiling whose claim is
+	// all but as great as it may be. Beyond it all have their turns one after another: work that
+	// never ends owes others more and more, and those with ceilings would wait behind them for ever.
+	longest [2]float64
 
 	// leaver has what is left of the last lease, until left: the one after it is open.
 	leaver *tenant
@@ -166,6 +171,8 @@ func (t *tenant) bounded(c *Config) float64 {
 func (b *board) rerate() {
 	for _, lower := range []bool{false, true} {
 		n, sum := b.rates(lower)
+		longest := &b.longest[level(lower)]
+		*longest = math.Inf(1)
 		if n == 0 {
 			continue
 		}
@@ -174,6 +181,9 @@ func (b *board) rerate() {
 		for _, t := range b.tenants {
 			if t.lower == lower && t.counts() {
 				t.part = t.rate / sum
+				if t.gang == nil && t.ceiling < 1 {
+					*longest = min(*longest, (claims-1)*float64(b.config.Credit)/t.part)
+				}
 				t.length = time.Duration(t.rate * float64(round))
 				t.length = min(max(t.length, b.config.ShortestQuantum), b.config.LongestQuantum)
 				turns += t.length

@@ -52,3 +52,16 @@ func TestGangThatIsStuckHasTimeToEndMoreThanItLaunches(t *testing.T) {
 		require.Less(t, c.Overlap, 100*ms, "it does not spin while others have the card")
 	}
 }
+
+func TestFixedSharesGetTheirsBesideWorkThatNeverEnds(t *testing.T) {
+	t.Parallel()
+	m := simulate(t,
+		busy(tenant("a", "x", share.Fixed, 10), 50*us),
+		busy(tenant("b", "x", share.Fixed, 10), 300*us),
+		busy(tenant("c", "x", share.GuaranteedBurst, 40), 300*us),
+		busy(tenant("d", "x", share.BestEffort, 0), time.Hour))
+	m.run(11 * time.Second)
+	for i, part := range []float64{10, 10, 40} {
+		require.Greater(t, m.shares(10 * time.Second)[i], part-1)
+	}
+}

@@ -129,7 +129,10 @@ func (t *tenant) ownLag() float64 {
 	if t.part <= 0 {
 		return 0
 	}
-	return t.balance / t.part
+	if t.gang != nil {
+		return t.balance / t.part // the same on all cards
+	}
+	return min(t.balance/t.part, t.board.longest[level(t.lower)])
 }
 
 // ready tells whether the tenant could use the card at once.
