@@ -90,6 +90,7 @@ require (
 	k8s.io/klog/v2 v2.140.0
 	k8s.io/kube-scheduler v0.0.0
 	k8s.io/kubernetes v1.36.3
+	pgregory.net/rapid v1.3.0
 )
 
 require (
