@@ -143,9 +143,19 @@ func (a *attempt) look(ctx context.Context, name string) *finding {
 		f.certain = f.certain && f.complete
 		return f
 	}
+	// Several parts can be in each other's way: placement does not try all the ways to
+	// deal cards out to them, the allocator does.
+	f.certain = f.certain && someRefused(now, demand)
 	f.shortage = placement.Explain(now, demand)
-	f.never = !placement.Fits(a.tolerated(h, h.node.Clone()), demand)
+	f.never = someRefused(a.tolerated(h, h.node.Clone()), demand)
 	return f
+}
+
+// someRefused tells whether some part would find no room even if it were alone.
+func someRefused(n *placement.Node, d *placement.Demand) bool {
+	return slices.ContainsFunc(d.Parts, func(part placement.Part) bool {
+		return !placement.Fits(n, &placement.Demand{Parts: []placement.Part{part}})
+	})
 }
 
 // demand is what the pod asks of this very node, with its cards' attributes

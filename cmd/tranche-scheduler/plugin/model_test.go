@@ -65,15 +65,18 @@ func drawRequests(t *rapid.T, count int) *resourceapi.ResourceClaim {
 			Count: int64(rapid.SampledFrom([]int{1, 1, 1, 2}).Draw(t, "count")),
 		}
 		requests := map[resourceapi.QualifiedName]resource.Quantity{}
-		for name, values := range map[resourceapi.QualifiedName][]string{
-			published.CapacityCores:        {"", "0", "25", "40", "100", "101", "1500m", "-5"},
-			published.CapacityOfflineCores: {"", "", "", "0", "60"},
-			published.CapacityMemory:       {"", "1Mi", "1Gi", "3Gi", "2047Mi", "1500M", "8Gi", "1Ei"},
-			published.CapacitySlots:        {"", "", "", "", "1", "0", "2"},
-			"memroy":                       {"", "", "", "", "", "", "", "", "", "1Gi"},
+		for _, of := range []struct {
+			name   resourceapi.QualifiedName
+			values []string
+		}{
+			{published.CapacityCores, []string{"", "0", "25", "40", "100", "101", "1500m", "-5"}},
+			{published.CapacityOfflineCores, []string{"", "", "", "0", "60"}},
+			{published.CapacityMemory, []string{"", "1Mi", "1Gi", "3Gi", "2047Mi", "1500M", "8Gi", "1Ei"}},
+			{published.CapacitySlots, []string{"", "", "", "", "1", "0", "2"}},
+			{"memroy", []string{"", "", "", "", "", "", "", "", "", "1Gi"}},
 		} {
-			if value := rapid.SampledFrom(values).Draw(t, string(name)); value != "" {
-				requests[name] = resource.MustParse(value)
+			if value := rapid.SampledFrom(of.values).Draw(t, string(of.name)); value != "" {
+				requests[of.name] = resource.MustParse(value)
 			}
 		}
 		if len(requests) > 0 {
