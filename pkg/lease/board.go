@@ -179,15 +179,16 @@ func (b *board) rerate() {
 		round := min(time.Duration(n)*b.config.Quantum, b.config.LongestQuantum)
 		var turns time.Duration
 		for _, t := range b.tenants {
-			if t.lower == lower && t.counts() {
-				t.part = t.rate / sum
-				if t.gang == nil && t.ceiling < 1 {
-					*longest = min(*longest, (claims-1)*float64(b.config.Credit)/t.part)
-				}
-				t.length = time.Duration(t.rate * float64(round))
-				t.length = min(max(t.length, b.config.ShortestQuantum), b.config.LongestQuantum)
-				turns += t.length
+			if t.lower != lower || !t.counts() {
+				continue
 			}
+			t.part = t.rate / sum
+			if t.gang == nil && t.ceiling < 1 {
+				*longest = min(*longest, (claims-1)*float64(b.config.Credit)/t.part)
+			}
+			t.length = time.Duration(t.rate * float64(round))
+			t.length = min(max(t.length, b.config.ShortestQuantum), b.config.LongestQuantum)
+			turns += t.length
 		}
 		if !lower || !b.wanted(false) {
 			b.quantum = turns / time.Duration(n)
