@@ -83,6 +83,6 @@ func TestTheDeploymentReadsTheConfiguration(t *testing.T) {
 	require.Len(t, made.Files, 1)
 	require.FileExists(t, made.Files[0])
 	require.Contains(t, container.Args, "--config="+path.Join(container.VolumeMounts[0].MountPath, made.Files[0]))
-	require.Equal(t, deployments[0].Spec.Selector.MatchLabels, map[string]string{"app.kubernetes.io/name": name})
+	require.Equal(t, map[string]string{"app.kubernetes.io/name": name}, deployments[0].Spec.Selector.MatchLabels)
 	require.Subset(t, deployments[0].Spec.Template.Labels, deployments[0].Spec.Selector.MatchLabels)
 }

@@ -14,8 +14,9 @@ import (
 
 const (
 	// AnnotationNodePolicy on a Pod takes the place of TrancheArgs.NodePolicy for
-	// this pod, AnnotationCardPolicy that of TrancheArgs.CardPolicy.
+	// this pod.
 	AnnotationNodePolicy = Group + "/node-policy"
+	// AnnotationCardPolicy likewise takes the place of TrancheArgs.CardPolicy.
 	AnnotationCardPolicy = Group + "/card-policy"
 )
 

@@ -69,10 +69,12 @@ func TestPlacementOfAnnotations(t *testing.T) {
 		"of the card": {map[string]string{v1alpha1.AnnotationCardPolicy: "fragmentation"}, placement.Policies{Node: placement.Spread, Card: placement.Fragmentation}, nil},
 		"of both": {
 			map[string]string{v1alpha1.AnnotationCardPolicy: "spread", v1alpha1.AnnotationNodePolicy: "binpack"},
-			placement.Policies{Node: placement.Binpack, Card: placement.Spread}, nil,
+			placement.Policies{Node: placement.Binpack, Card: placement.Spread},
+			nil,
 		},
 		"wrong ones": {
-			map[string]string{v1alpha1.AnnotationCardPolicy: "", v1alpha1.AnnotationNodePolicy: "pack"}, placement.Policies{},
+			map[string]string{v1alpha1.AnnotationCardPolicy: "", v1alpha1.AnnotationNodePolicy: "pack"},
+			placement.Policies{},
 			[]string{`metadata.annotations[tranche.dev/node-policy]: Unsupported value: "pack"`, `metadata.annotations[tranche.dev/card-policy]: Unsupported value: ""`},
 		},
 	} {
