@@ -86,6 +86,9 @@
 // other, and is paid by later turns. Debts are bounded by 10 s of the tenant's part (but
 // one second, which may take 100 s at most), so that a process that was stopped for an
 // hour does not make its share wait for days.
+// Lags count up to what the least claim on the card can come to, gangs' aside: the claims of
+// fixed shares are bounded, and beside work that never ends, of which others are owed more and
+// more, they would never be first. Beyond that bound tenants take turns.
 //
 // A tenant that goes to sleep keeps what it is owed, Config.Credit at most, and what it
 // owes. A debt is paid off at the tenant's part while it sleeps, by what it leaves those of its
