@@ -37,6 +37,14 @@ func (d Digest) dir() (string, error) {
 	return name + "-" + hexadecimal, nil
 }
 
+// digestOf is the version whose directory has that name.
+func digestOf(name string) (Digest, bool) {
+	kind, hexadecimal, _ := strings.Cut(name, "-")
+	d := Digest(kind + ":" + hexadecimal)
+	again, err := d.dir()
+	return d, err == nil && again == name
+}
+
 // files are what a version consists of, sorted, relative to its directory.
 func files() []string {
 	var list []string

@@ -11,7 +11,9 @@
 //	<root>/sha256-<64 hexadecimal digits>/sim/libcuda-real.so.1
 //	<root>/sha256-<64 hexadecimal digits>/sim/libnvidia-ml-real.so.1
 //
-// Several processes may install into one root at the same time. No version is
-// ever removed: the driver that is being replaced by an update may still prepare
-// claims with its own.
+// Several processes may install into one root, and prune it, at the same time. A
+// version is removed once nobody needs it: no claim's record names it, and no
+// driver runs that gives it to new claims. There may be two drivers for the time
+// of an update, and the older one still prepares claims with its own version, so
+// each holds a lock on the directory of its own.
 package libraries

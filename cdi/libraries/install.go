@@ -19,7 +19,7 @@ import (
 
 const (
 	lockName = ".lock"
-	// draftPrefix is that of directories which are not complete yet.
+	// draftPrefix is that of directories which are not complete: yet, or any more.
 	draftPrefix = ".draft-"
 	// retryLock is the pause between two tries while somebody else installs.
 	retryLock = 5 * time.Millisecond
@@ -30,44 +30,53 @@ const (
 // damaged is an error, since containers may be using it. Two that install at the
 // same time wait for each other until ctx ends.
 func Install(ctx context.Context, from, root string) (cdi.Runtime, error) {
-	runtime, err := install(ctx, from, root)
+	return NewStore(root, from).install(ctx, func(string) error { return nil })
+}
+
+// Install installs the store's own version as the function of that name does. No
+// Prune of any process removes it before Close, or the end of this process.
+func (s *Store) Install(ctx context.Context) (cdi.Runtime, error) {
+	return s.install(ctx, s.hold)
+}
+
+// install calls hold with the version's directory before others may prune it.
+func (s *Store) install(ctx context.Context, hold func(dir string) error) (cdi.Runtime, error) {
+	runtime, err := s.installed(ctx, hold)
 	if err != nil {
 		return cdi.Runtime{}, fmt.Errorf("install the sharing runtime: %w", err)
 	}
 	return runtime, nil
 }
 
-func install(ctx context.Context, from, root string) (cdi.Runtime, error) {
-	digest, err := Of(from)
+func (s *Store) installed(ctx context.Context, hold func(dir string) error) (runtime cdi.Runtime, err error) {
+	digest, err := Of(s.source)
 	if err != nil {
-		return cdi.Runtime{}, err
+		return runtime, err
 	}
 	// Only one that is missing is made: the mode of one that exists is the
 	// business of who made it.
-	if err := os.MkdirAll(root, 0o755); err != nil { //nolint:gosec // containers' runtimes read it under any user
-		return cdi.Runtime{}, err
+	if err := os.MkdirAll(s.root, 0o755); err != nil { //nolint:gosec // containers' runtimes read it under any user
+		return runtime, err
 	}
-	unlock, err := lock(ctx, filepath.Join(root, lockName))
+	unlock, err := s.lock(ctx)
 	if err != nil {
-		return cdi.Runtime{}, err
+		return runtime, err
 	}
 	defer unlock()
-	// Whoever made these is dead, or it would hold the lock.
-	if err := removeDrafts(root); err != nil {
-		return cdi.Runtime{}, err
-	}
-	store := NewStore(root, from)
-	runtime, err := store.place(digest)
+	runtime, err = s.place(digest)
 	if err != nil {
-		return cdi.Runtime{}, err
+		return runtime, err
 	}
 	if _, err := os.Lstat(runtime.Dir); err == nil {
-		if err := store.Verify(digest); err != nil {
-			return cdi.Runtime{}, fmt.Errorf("%w: move it away, and install again; pods that use it keep it until they end", err)
+		if err := s.Verify(digest); err != nil {
+			return runtime, fmt.Errorf("%w: move it away, and install again; pods that use it keep it until they end", err)
 		}
-		return runtime, nil
+		return runtime, hold(runtime.Dir)
 	}
-	return runtime, place(digest, from, root, runtime.Dir)
+	if err := place(digest, s.source, s.root, runtime.Dir); err != nil {
+		return runtime, err
+	}
+	return runtime, hold(runtime.Dir)
 }
 
 // place copies the files to a draft and gives it its name at the end.
@@ -147,8 +156,21 @@ func removeDrafts(root string) error {
 	return err
 }
 
-// lock waits until nobody else installs. The kernel frees the lock when the
-// process dies.
+// lock waits until nobody else installs or prunes, and removes what those left
+// who died in the middle: nobody else makes drafts while the lock is held.
+func (s *Store) lock(ctx context.Context) (unlock func(), err error) {
+	unlock, err = lock(ctx, filepath.Join(s.root, lockName))
+	if err != nil {
+		return nil, err
+	}
+	if err := removeDrafts(s.root); err != nil {
+		unlock()
+		return nil, err
+	}
+	return unlock, nil
+}
+
+// lock waits for a file's lock. The kernel frees it when the process dies.
 func lock(ctx context.Context, path string) (unlock func(), err error) {
 	file, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|unix.O_CLOEXEC, 0o600)
 	if err != nil {

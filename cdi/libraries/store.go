@@ -21,6 +21,7 @@ type Store struct {
 	mu    sync.Mutex
 	own   Digest          // guarded by mu; empty until it is known
 	sound map[Digest]bool // guarded by mu; whose content was compared
+	held  *os.File        // guarded by mu; its own version's directory, locked
 }
 
 // NewStore finds versions in root; its own is the one in the directory source.

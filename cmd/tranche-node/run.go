@@ -73,6 +73,7 @@ func run(ctx context.Context, o *options, config *v1alpha1.NodeConfig, c clients
 	defer events.Close()
 	recorder := metrics.New(build(), *config.SlotsPerCard, heldShares{s.records})
 	installed := openLibraries(ctx, config)
+	defer installed.Close() //nolint:errcheck // opened for reading
 	policy := labels.NewDefaultPolicy(c.nodes, config.NodeName, labels.Configured{Policy: config.DefaultPolicy, By: o.defaultPolicyBy}, events)
 	preparer := prepare.New(prepare.Config{
 		Node:  claims.Node{Driver: driver.Name, Pool: config.NodeName, DefaultPolicy: policy.Policy, Card: inventory.Card},
@@ -92,7 +93,7 @@ func run(ctx context.Context, o *options, config *v1alpha1.NodeConfig, c clients
 		return err
 	}
 	healer := reconcile.New(reconcile.Config{
-		Preparer: preparer, Records: s.records, Specs: s.specs, Dirs: s.dirs,
+		Preparer: preparer, Records: s.records, Specs: s.specs, Dirs: s.dirs, Libraries: installed,
 		Claims: claimReader{c.kubernetes}, Pods: kubelet, Recorder: recorder, CDIRoot: config.CDIRoot,
 		Interval: config.ReconcileInterval.Duration, StaleGrace: config.StaleGrace.Duration, Now: time.Now,
 	})
@@ -121,7 +122,7 @@ func openLibraries(ctx context.Context, config *v1alpha1.NodeConfig) *libraries.
 	limited, cancel := context.WithTimeout(ctx, openLimit)
 	defer cancel()
 	installed := libraries.NewStore(config.RuntimeDir, config.RuntimeSource)
-	_, err := libraries.Install(limited, config.RuntimeSource, config.RuntimeDir)
+	_, err := installed.Install(limited)
 	digest, errCurrent := installed.Current()
 	if err := errors.Join(err, errCurrent); err != nil {
 		logger.Error(err, "No claim can be prepared yet")

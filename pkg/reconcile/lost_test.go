@@ -69,15 +69,22 @@ func TestADamagedRecordIsKeptWhileTheAPIServerHasTheClaim(t *testing.T) {
 	require.FileExists(t, node.Specs.Path(string(claim.UID)))
 }
 
+// writeNewer writes a record as a driver of the future does.
+func writeNewer(t *testing.T, path string) []byte {
+	t.Helper()
+	sum := sha256.Sum256(fmt.Appendf(nil, "%d {}", checkpoint.Version+1))
+	newer := fmt.Appendf(nil, `{"version": %d, "checksum": "sha256:%x", "record": {}}`, checkpoint.Version+1, sum)
+	require.NoError(t, os.WriteFile(path, newer, 0o600))
+	return newer
+}
+
 func TestANewerRecordIsLeftAlone(t *testing.T) {
 	t.Parallel()
 	w, node, r := start(t)
 	claim := running(t, w, node, "c")
 	delete(w.api, name(claim))
 	delete(w.inUse, name(claim))
-	sum := sha256.Sum256(fmt.Appendf(nil, "%d {}", checkpoint.Version+1))
-	newer := fmt.Appendf(nil, `{"version": %d, "checksum": "sha256:%x", "record": {}}`, checkpoint.Version+1, sum)
-	require.NoError(t, os.WriteFile(recordPath(node, claim), newer, 0o600))
+	newer := writeNewer(t, recordPath(node, claim))
 	for range 3 {
 		require.NoError(t, r.Pass(t.Context(), true))
 		w.now = w.now.Add(2 * grace)

@@ -20,6 +20,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/tranche-dra/tranche/cdi"
+	"github.com/tranche-dra/tranche/cdi/libraries"
 	"github.com/tranche-dra/tranche/pkg/checkpoint"
 	"github.com/tranche-dra/tranche/pkg/prepare"
 	"github.com/tranche-dra/tranche/pkg/share"
@@ -42,6 +43,12 @@ type Preparer interface {
 	Restore(ctx context.Context, uid string) (healed bool, err error)
 }
 
+// Libraries are the versions of the sharing runtime on this node.
+type Libraries interface {
+	// Prune removes those that no running driver has and inUse does not name.
+	Prune(ctx context.Context, inUse func() ([]libraries.Digest, error)) ([]libraries.Digest, error)
+}
+
 // Recorder counts what was healed, by several at once and by kind: "restored" (files were missing or
 // wrong), "interrupted" (an unprepare was finished), "set aside" (a damaged
 // record), "damaged" (a record was made anew), "orphan" (files of nobody were
@@ -52,13 +59,14 @@ type Recorder interface {
 
 // Config of a Reconciler. All fields are required.
 type Config struct {
-	Preparer Preparer
-	Records  *checkpoint.Store
-	Specs    cdi.Specs
-	Dirs     cdi.Dirs
-	Claims   Claims
-	Pods     Pods
-	Recorder Recorder
+	Preparer  Preparer
+	Records   *checkpoint.Store
+	Specs     cdi.Specs
+	Dirs      cdi.Dirs
+	Libraries Libraries
+	Claims    Claims
+	Pods      Pods
+	Recorder  Recorder
 	// CDIRoot is watched for files that disappear.
 	CDIRoot string
 	// Interval between two passes, and the time for which a claim must have
@@ -91,6 +99,8 @@ const (
 	// the healing of all: kubelet, the API server with all questions of a pass,
 	// and whoever else changes a claim.
 	kubeletPatience, serverPatience, claimPatience = 5 * time.Second, 20 * time.Second, 10 * time.Second
+	// prunePatience is how long somebody who installs a runtime is waited for.
+	prunePatience = 10 * time.Second
 	// restoredAtOnce is how many claims are mended at the same time: after a
 	// reboot each may wait for the arbiter, and none must wait for another.
 	restoredAtOnce = 64
@@ -225,7 +235,11 @@ func (r *Reconciler) Pass(ctx context.Context, full bool) error {
 	}
 	err = r.restoreAll(ctx, needs)
 	// What is left on disk has no record.
-	return errors.Join(err, r.compare(ctx, listing, slices.Sorted(maps.Keys(onDisk))))
+	err = errors.Join(err, r.compare(ctx, listing, slices.Sorted(maps.Keys(onDisk))))
+	if err == nil && full {
+		r.prune(ctx)
+	}
+	return err
 }
 
 // restoreAll mends the claims with those UIDs, each for a kind of need.

@@ -20,6 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/tranche-dra/tranche/cdi"
+	"github.com/tranche-dra/tranche/cdi/libraries"
 	"github.com/tranche-dra/tranche/pkg/checkpoint"
 	"github.com/tranche-dra/tranche/pkg/claims"
 	"github.com/tranche-dra/tranche/pkg/durable"
@@ -98,7 +99,8 @@ func start(t *testing.T) (*world, *fixture.Node, *reconcile.Reconciler) {
 func reconciler(w *world, node *fixture.Node) *reconcile.Reconciler {
 	return reconcile.New(reconcile.Config{
 		Preparer: node, Records: node.Records, Specs: node.Specs, Dirs: node.Dirs, Claims: w, Pods: w, Recorder: w,
-		CDIRoot: node.CDIRoot, Interval: time.Hour, StaleGrace: grace, Now: func() time.Time { return w.now },
+		Libraries: libraries.NewStore(filepath.Join(node.Dir, "runtime"), filepath.Join(node.Dir, "release")),
+		CDIRoot:   node.CDIRoot, Interval: time.Hour, StaleGrace: grace, Now: func() time.Time { return w.now },
 	})
 }
 
