@@ -24,7 +24,7 @@ NATIVE_CFLAGS_asan := -O1 -fno-omit-frame-pointer -fsanitize=address,undefined -
 NATIVE_CFLAGS_tsan := -O1 -fno-omit-frame-pointer -fsanitize=thread
 NATIVE_CC = $(CC) $(NATIVE_CFLAGS) $(NATIVE_CFLAGS_$(FLAVOUR))
 
-NATIVE_HEADERS = $(wildcard cdi/abi/*.h cdi/runtime/*.h cdi/simdriver/*.h cdi/simdriver/*/*.h tests/clients/*.h)
+NATIVE_HEADERS = $(wildcard cdi/abi/*.h cdi/runtime/*.h cdi/runtime/*/*.h cdi/simdriver/*.h cdi/simdriver/*/*.h tests/clients/*.h)
 
 # Stubs carry only a name: what is linked against them asks for that name when it
 # is loaded. The real files are mounted, or are the simulated driver's.

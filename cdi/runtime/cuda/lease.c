@@ -1,24 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Launches at the gate, and what each thread has launched and not recorded.
+ * Launches at the gate, and their tallies.
  */
 #include "lease.h"
 
 #include <errno.h>
-#include <linux/membarrier.h>
-#include <pthread.h>
-#include <stdlib.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
 #include "around.h"
 #include "lease_inside.h"
 #include "zz_generated_hooks.h"
 
-/* So many launches of a thread are recorded one by one: of one that is new, and may be gone after
- * a few, and of one that uses more streams than it has tallies for. What is not recorded when
- * it goes, or when a tally is needed, is only guessed. */
-#define WATCHED 32u
 /* A batch of that many ns is counted no further. */
 #define FULL 1000000000u
 
@@ -65,93 +56,6 @@ uint64_t meter_window(const struct meter *meter)
 	return window == UINT64_MAX ? WINDOW_NS : window;
 }
 
-/* ---- threads ------------------------------------------------------------------------- */
-
-/* Records of threads are never freed: one that has ended leaves its own to another. */
-static struct thread *threads;
-static __thread struct thread *self;
-static pthread_key_t key;
-static uint32_t key_made;
-
-static void leave(void *gone)
-{
-	struct thread *thread = gone;
-
-	/* Its streams may be gone: what it launched is known by its estimate. */
-	for (size_t i = 0; i < STREAMS; i++)
-		if (thread->tally[i].word != 0)
-			flight_guess(&thread->tally[i]);
-	self = NULL;
-	__atomic_store_n(&thread->inside, NULL, __ATOMIC_RELAXED);
-	__atomic_store_n(&thread->taken, 0, __ATOMIC_RELEASE);
-}
-
-static struct thread *join(void)
-{
-	struct thread *thread = __atomic_load_n(&threads, __ATOMIC_ACQUIRE);
-	uint32_t none = 0;
-
-	for (; thread; thread = thread->next, none = 0)
-		if (__atomic_compare_exchange_n(&thread->taken, &none, 1, false, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED))
-			break;
-	if (!thread) {
-		thread = calloc(1, sizeof(*thread));
-		if (!thread)
-			return NULL;
-		thread->taken = 1;
-		thread->next = __atomic_load_n(&threads, __ATOMIC_ACQUIRE);
-		while (!__atomic_compare_exchange_n(&threads, &thread->next, thread, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
-			;
-	}
-	lock_take(&making);
-	if (!key_made)
-		key_made = pthread_key_create(&key, leave) == 0;
-	lock_give(&making);
-	if (key_made)
-		pthread_setspecific(key, thread);
-	thread->last = &thread->tally[0];
-	thread->watched = WATCHED;
-	for (size_t i = 0; i < STREAMS; i++)
-		thread->tally[i].last = &thread->tally[i].place[0];
-	self = thread;
-	return thread;
-}
-
-struct thread *thread_mine(void)
-{
-	return self ? self : join();
-}
-
-/* Threads look at the word without a fence: that is ours to pay for. */
-static void fence_all(void)
-{
-	static uint32_t registered;
-
-	if (!__atomic_load_n(&registered, __ATOMIC_RELAXED)) {
-		syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED, 0);
-		__atomic_store_n(&registered, 1, __ATOMIC_RELAXED);
-	}
-	/* Where that is not allowed, what is seen is older by what a store takes to arrive. */
-	syscall(SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0);
-}
-
-struct census census_take(const struct meter *meter)
-{
-	struct census census = { .ns = 0 };
-
-	fence_all();
-	for (struct thread *thread = __atomic_load_n(&threads, __ATOMIC_ACQUIRE); thread; thread = thread->next) {
-		const struct meter *inside = __atomic_load_n(&thread->inside, __ATOMIC_RELAXED);
-
-		census.inside |= inside == meter || inside == &meter_any;
-		census.launches += __atomic_load_n(&thread->launches, __ATOMIC_RELAXED);
-		for (size_t i = 0; i < STREAMS; i++)
-			if (__atomic_load_n(&thread->tally[i].meter, __ATOMIC_RELAXED) == meter)
-				census.ns += __atomic_load_n(&thread->tally[i].pending, __ATOMIC_RELAXED);
-	}
-	return census;
-}
-
 /* ---- tallies -------------------------------------------------------------------------- */
 
 static bool same_context(const struct tally *tally)
@@ -167,7 +71,7 @@ void lease_synchronizes(CUstream stream)
 {
 	int saved = errno;
 
-	for (struct tally *tally = self ? self->tally : NULL; tally && tally < self->tally + STREAMS; tally++)
+	for (struct tally *tally = thread_self ? thread_self->tally : NULL; tally && tally < thread_self->tally + STREAMS; tally++)
 		if (tally->word != 0 && tally->stream == stream && same_context(tally) && !capture_is_on(stream))
 			flight_close(tally);
 	errno = saved;
@@ -175,7 +79,7 @@ void lease_synchronizes(CUstream stream)
 
 void lease_synchronized(CUcontext context, CUstream stream)
 {
-	for (struct tally *tally = self ? self->tally : NULL; tally && tally < self->tally + STREAMS; tally++)
+	for (struct tally *tally = thread_self ? thread_self->tally : NULL; tally && tally < thread_self->tally + STREAMS; tally++)
 		if (tally->pending != 0 && (!stream || tally->stream == stream) &&
 		    (context ? tally->owner.context == context : same_context(tally)))
 			__atomic_store_n(&tally->pending, 0, __ATOMIC_RELAXED);
@@ -202,7 +106,7 @@ static bool still_passes(const struct tally *tally)
 
 bool lease_is_one_more(struct around *around, const struct work *work)
 {
-	struct thread *thread = self;
+	struct thread *thread = thread_self;
 	struct tally *tally;
 	struct place *place;
 
@@ -381,8 +285,6 @@ static CUresult pass(struct around *around, const struct work *work, struct mete
 		result = meter_await(meter, &view, &word);
 		if (result != CUDA_SUCCESS || view == VIEW_FREE)
 			return result;
-		wardens_start(meter);
-		meter_want(meter);
 	} while (thread && !enlist(thread, meter, owner, work, word, around));
 	return CUDA_SUCCESS;
 }

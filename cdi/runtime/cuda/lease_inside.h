@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Inside of the compute gate. Locks are held for a few instructions, never across a call of
- * the driver.
+ * the driver. Two things are: the gates of pools and of events (lease_event.c), so that none is
+ * touched when its context ends; and meter.retiring, for which nobody waits.
  */
 #ifndef TRANCHE_LEASE_INSIDE_H
 #define TRANCHE_LEASE_INSIDE_H
@@ -14,6 +15,12 @@
 /* A batch is no longer, as estimated, nor has it more launches. */
 #define BATCH_NS 100000u
 #define BATCH_LAUNCHES 64u
+/* What runs so long past its estimate may wait for what is yet to be launched. */
+#define PATIENCE_NS 100000000u
+/* So many launches of a thread are recorded one by one: of one that is new, and may be gone after
+ * a few, and of one that uses more streams than it has tallies for. What is not recorded when
+ * it goes, or when a tally is needed, is only guessed. */
+#define WATCHED 32u
 #define USES 8
 #define STREAMS 4
 
@@ -52,7 +59,7 @@ static inline uint64_t cost_ns(const struct cost *cost, uint32_t units)
 	return (uint64_t)__atomic_load_n(&cost->ns, __ATOMIC_RELAXED) * units;
 }
 
-/* ---- tallies (lease.c) -------------------------------------------------------------- */
+/* ---- threads and tallies (lease_thread.c, lease.c) ---------------------------------- */
 
 struct place {
 	const void *what;
@@ -93,7 +100,9 @@ struct thread {
 	struct tally tally[STREAMS];
 };
 
-/* The calling thread's; NULL: no memory. */
+/* The calling thread's; NULL: none yet. */
+extern __thread struct thread *thread_self __attribute__((visibility("hidden")));
+/* The same; NULL: no memory. */
 struct thread *thread_mine(void);
 
 /* The thread is at the gate, or leaves it. What it reads from here on is not older; the
@@ -116,7 +125,7 @@ struct census {
 /* What was launched after this is launched under a lease that was read after this. */
 struct census census_take(const struct meter *meter);
 
-/* ---- what is in flight on a card (lease_flight.c, lease_event.c) -------------------------- */
+/* ---- what is in flight on a card (lease_record.c, _ended.c, _flight.c, _event.c) ------ */
 
 /* Events of one context. Used again for another when that is gone, never freed. */
 struct pool {
@@ -184,7 +193,7 @@ struct meter {
 	uint32_t frees; /* counts the times of a free lease, in which nothing is tallied */
 	struct blocked blocked[4];
 	uint64_t blocked_until; /* the last of them; 0: never was one */
-	struct lock retiring;
+	struct lock retiring; /* who looks which batches have ended; only ever tried */
 };
 
 /* Who is inside of this is inside of all. */
@@ -210,6 +219,27 @@ void flight_open(struct tally *tally);
 void flight_close(struct tally *tally);
 /* What was tallied is to be known by its estimate only. */
 void flight_guess(struct tally *tally);
+/* What was seen on the way through the batches. */
+struct pass {
+	CUstream pending[16];
+	size_t count;
+	bool running; /* something is in flight that does not wait for something else */
+};
+
+/* Takes all batches out that have ended. stranger: the thread has no context of its own. False:
+ * another thread is at it. */
+bool flight_retire(struct meter *meter, struct pass *pass, bool stranger);
+/* Under the meter's lock, for a launch that went although there was no room: what it was let go for
+ * ended then; UINT64_MAX: not yet. */
+void courtesy_judge(struct meter *meter, uint64_t end);
+/* Under the meter's lock: when the batch began, if nothing is before it now, */
+static inline uint64_t batch_began(const struct meter *meter, const struct batch *batch)
+{
+	return batch->recorded > meter->latest ? batch->recorded : meter->latest;
+}
+
+/* and by how much it has passed its estimate. */
+uint64_t batch_overdue(const struct meter *meter, const struct batch *batch, uint64_t now);
 /* Drops what was recorded in contexts that are gone. Nobody else touches events meanwhile. */
 void flight_forget(struct meter *meter);
 /* Whether nothing is in flight of what was recorded. */
@@ -244,10 +274,9 @@ enum lease_view {
 enum lease_view lease_view(struct lease *lease, uint32_t *word, uint64_t *left);
 /* Of all leases of a card the best. */
 enum lease_view meter_view(struct meter *meter, uint32_t *word, uint64_t *left);
-/* Waits until it is open or free; other than CUDA_SUCCESS: it will not be. */
+/* Waits until it is open, then says that the card is wanted, and sees that wardens watch; or until it
+ * is free. Other than CUDA_SUCCESS: it will be neither. */
 CUresult meter_await(struct meter *meter, enum lease_view *view, uint32_t *word);
-/* Says that the card is wanted. */
-void meter_want(struct meter *meter);
 /* Whether that is still said. */
 bool meter_is_wanted(const struct meter *meter);
 /* Says again what is not yet in the demand page, or what changes: under no lock. */

@@ -45,8 +45,6 @@ static CUresult wait_for(struct meter *meter)
 		result = meter_await(meter, &view, &word);
 		if (result != CUDA_SUCCESS || view == VIEW_FREE)
 			return result;
-		wardens_start(meter);
-		meter_want(meter);
 	} while (!flight_admit(meter, NULL, meter_window(meter)));
 	return CUDA_SUCCESS;
 }

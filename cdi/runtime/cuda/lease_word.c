@@ -64,7 +64,7 @@ static void want(struct lease *lease)
 		session_ring(lease->share);
 }
 
-void meter_want(struct meter *meter)
+static void meter_want(struct meter *meter)
 {
 	for (size_t i = 0; i < meter->leases; i++)
 		want(&meter->lease[i]);
@@ -275,7 +275,7 @@ static CUresult refusal(struct meter *meter)
 	return result;
 }
 
-CUresult meter_await(struct meter *meter, enum lease_view *view, uint32_t *word)
+static CUresult await(struct meter *meter, enum lease_view *view, uint32_t *word)
 {
 	struct lease *first = &meter->lease[0];
 	bool waits = false;
@@ -304,4 +304,15 @@ CUresult meter_await(struct meter *meter, enum lease_view *view, uint32_t *word)
 	if (waits)
 		wait_ends(meter);
 	return result;
+}
+
+CUresult meter_await(struct meter *meter, enum lease_view *view, uint32_t *word)
+{
+	CUresult result = await(meter, view, word);
+
+	if (result != CUDA_SUCCESS || *view == VIEW_FREE)
+		return result;
+	wardens_start(meter);
+	meter_want(meter);
+	return CUDA_SUCCESS;
 }

@@ -1,0 +1,98 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Threads that launch, and what they have launched and not recorded.
+ */
+#include <linux/membarrier.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "lease_inside.h"
+
+/* Records of threads are never freed: one that has ended leaves its own to another. */
+static struct thread *threads;
+static pthread_key_t key;
+static uint32_t key_made;
+static struct lock making;
+
+__thread struct thread *thread_self;
+
+static void leave(void *gone)
+{
+	struct thread *thread = gone;
+
+	/* Its streams may be gone: what it launched is known by its estimate. */
+	for (size_t i = 0; i < STREAMS; i++)
+		if (thread->tally[i].word != 0)
+			flight_guess(&thread->tally[i]);
+	thread_self = NULL;
+	__atomic_store_n(&thread->inside, NULL, __ATOMIC_RELAXED);
+	__atomic_store_n(&thread->taken, 0, __ATOMIC_RELEASE);
+}
+
+static struct thread *join(void)
+{
+	struct thread *thread = __atomic_load_n(&threads, __ATOMIC_ACQUIRE);
+	uint32_t none = 0;
+
+	for (; thread; thread = thread->next, none = 0)
+		if (__atomic_compare_exchange_n(&thread->taken, &none, 1, false, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED))
+			break;
+	if (!thread) {
+		thread = calloc(1, sizeof(*thread));
+		if (!thread)
+			return NULL;
+		thread->taken = 1;
+		thread->next = __atomic_load_n(&threads, __ATOMIC_ACQUIRE);
+		while (!__atomic_compare_exchange_n(&threads, &thread->next, thread, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
+			;
+	}
+	lock_take(&making);
+	if (!key_made)
+		key_made = pthread_key_create(&key, leave) == 0;
+	lock_give(&making);
+	if (key_made)
+		pthread_setspecific(key, thread);
+	thread->last = &thread->tally[0];
+	thread->watched = WATCHED;
+	for (size_t i = 0; i < STREAMS; i++)
+		thread->tally[i].last = &thread->tally[i].place[0];
+	thread_self = thread;
+	return thread;
+}
+
+struct thread *thread_mine(void)
+{
+	return thread_self ? thread_self : join();
+}
+
+/* Threads look at the word without a fence: that is ours to pay for. */
+static void fence_all(void)
+{
+	static uint32_t registered;
+
+	if (!__atomic_load_n(&registered, __ATOMIC_RELAXED)) {
+		syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED, 0);
+		__atomic_store_n(&registered, 1, __ATOMIC_RELAXED);
+	}
+	/* Where that is not allowed, what is seen is older by what a store takes to arrive. */
+	syscall(SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0);
+}
+
+struct census census_take(const struct meter *meter)
+{
+	struct census census = { .ns = 0 };
+
+	fence_all();
+	for (struct thread *thread = __atomic_load_n(&threads, __ATOMIC_ACQUIRE); thread; thread = thread->next) {
+		const struct meter *inside = __atomic_load_n(&thread->inside, __ATOMIC_RELAXED);
+
+		census.inside |= inside == meter || inside == &meter_any;
+		census.launches += __atomic_load_n(&thread->launches, __ATOMIC_RELAXED);
+		for (size_t i = 0; i < STREAMS; i++)
+			if (__atomic_load_n(&thread->tally[i].meter, __ATOMIC_RELAXED) == meter)
+				census.ns += __atomic_load_n(&thread->tally[i].pending, __ATOMIC_RELAXED);
+	}
+	return census;
+}
