@@ -98,6 +98,8 @@ func (a *attempt) Clone() fwk.StateData {
 
 // suppose makes the attempt think of a node as changed, after everything that it
 // was told before.
+//
+//nolint:unused // for preemption
 func (a *attempt) suppose(node string, change func(*placement.Node)) {
 	if a.changes == nil {
 		a.changes = make(map[string][]func(*placement.Node))

@@ -23,6 +23,8 @@ func (p *Plugin) RemovePod(_ context.Context, _ fwk.CycleState, _ *v1.Pod, _ fwk
 }
 
 // preempt makes others give way to the pod, where that makes room.
+//
+//nolint:unparam // nobody gives way yet
 func (p *Plugin) preempt(context.Context, fwk.CycleState, *attempt, fwk.NodeToStatusReader) (*fwk.PostFilterResult, *fwk.Status) {
 	return nil, fwk.NewStatus(fwk.Unschedulable)
 }
