@@ -8,7 +8,8 @@
 // A Node is the model of one node's cards; whoever holds it keeps it up to date
 // with Take and Release. A Demand is what one pod asks for. A Policies value
 // chooses cards within a node (Choose, Order) and compares nodes (Score).
-// Explain says in people's terms why nothing fits.
+// Explain says in people's terms why nothing fits, and Victims who would have to
+// give way.
 //
 // Everything here is pure but for Take and Release, which change the Node that
 // they are called on. Reading a Node, and any call of a Policies value, may be
