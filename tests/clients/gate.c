@@ -256,6 +256,37 @@ static void replaced(void)
 	fail("exec: %s", strerror(errno));
 }
 
+/* ---- what is recorded late --------------------------------------------------------------------------- */
+
+static void *launch_once(void *unused)
+{
+	(void)unused;
+	TRY(cuCtxSetCurrent(primary));
+	TRY(launch_spin(&k, BRIEF, CU_STREAM_PER_THREAD));
+	return NULL;
+}
+
+/* A launch that is one of a batch is recorded only when the thread waits for it, while another thread
+ * waits for the lease. */
+static void late(void)
+{
+	pthread_t thread;
+	CUstream stream;
+
+	TRY(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+	for (int i = 0; i < 100; i++)
+		TRY(launch_spin(&k, BRIEF, stream));
+	TRY(cuStreamSynchronize(stream));
+	TRY(launch_spin(&k, BRIEF, stream));
+	barrier("tallied");
+	HOLDS(!pthread_create(&thread, NULL, launch_once, NULL));
+	barrier("beside");
+	TRY(cuStreamSynchronize(stream));
+	say("synchronized");
+	HOLDS(!pthread_join(thread, NULL));
+	TRY(cuStreamDestroy_v2(stream));
+}
+
 /* ---- launches on several cards at once --------------------------------------------------------------- */
 
 static void together(void)
@@ -279,6 +310,7 @@ static const struct {
 } cases[] = {
 	{"copies", copies}, {"captures", captures}, {"values", values}, {"contexts", contexts},
 	{"streams", streams}, {"children", children}, {"unfinished", unfinished}, {"replaced", replaced}, {"together", together},
+	{"late", late},
 };
 
 int main(int argc, char **argv)

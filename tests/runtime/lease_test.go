@@ -176,6 +176,28 @@ func TestProgramsGoOnWhileTheLeaseComesAndGoes(t *testing.T) {
 	}
 }
 
+// The process has said that nothing is in flight, by its estimate, and records then what it launched.
+func TestWhatIsRecordedUnderAClosedLeaseIsFollowedToItsEnd(t *testing.T) {
+	t.Parallel()
+	g := newGated(t)
+	p := start(t, g.box, nil, "gate", "late")
+	expect(t, p, "ready")
+	g.set(wire.LeaseOpen)
+	require.NoError(t, p.Say("go"))
+	expect(t, p, "quiet")
+	d := g.demand(0)
+	word := g.set(wire.LeaseClosed)
+	require.NoError(t, p.Say("launch"))
+	expect(t, p, "quiet")
+	until(t, "the launch to wait", func() bool { return d.Waiting.Load() == 1 })
+	until(t, "the closed lease to be obeyed", func() bool { return d.Ends.Load() == 0 && d.Drained.Load() == word })
+	require.NoError(t, p.Say("synchronize"))
+	expect(t, p, "synchronized")
+	until(t, "what was recorded to have ended", func() bool { return d.Ends.Load() == 0 && d.Drained.Load() == word })
+	g.set(wire.LeaseOpen)
+	expect(t, p, "ok")
+}
+
 // Somebody waits for the card, and this process does not use it.
 func TestACardThatIsNotUsedIsGivenUp(t *testing.T) {
 	t.Parallel()

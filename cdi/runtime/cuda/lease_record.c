@@ -85,7 +85,7 @@ static void empty(struct tally *tally)
 	tally->alone = false;
 	tally->word = 0;
 	tally->fill = 0;
-	__atomic_store_n(&tally->pending, 0, __ATOMIC_RELAXED);
+	__atomic_store_n(&tally->pending, 0, __ATOMIC_RELEASE);
 }
 
 /* A batch that nothing is before has a start of its own; so has one on a stream that may wait.
@@ -137,8 +137,9 @@ void flight_close(struct tally *tally)
 	now += meter->outstanding;
 	lock_give(&meter->lock);
 	pool_leave(pool);
-	empty(tally);
+	/* In this order: whoever finds nothing tallied says last when it ends. */
 	meter_tell(meter, now);
+	empty(tally);
 }
 
 void flight_guess(struct tally *tally)

@@ -92,7 +92,7 @@ struct census census_take(const struct meter *meter)
 		census.launches += __atomic_load_n(&thread->launches, __ATOMIC_RELAXED);
 		for (size_t i = 0; i < STREAMS; i++)
 			if (__atomic_load_n(&thread->tally[i].meter, __ATOMIC_RELAXED) == meter)
-				census.ns += __atomic_load_n(&thread->tally[i].pending, __ATOMIC_RELAXED);
+				census.ns += __atomic_load_n(&thread->tally[i].pending, __ATOMIC_ACQUIRE);
 	}
 	return census;
 }

@@ -116,6 +116,8 @@ static uint64_t under_closed(struct watch *watch, uint32_t word)
 	said = __atomic_load_n(&lease->drained, __ATOMIC_RELAXED) == word;
 	if (!idle && !said)
 		promise(watch, word, ends);
+	else if (!idle && !watch->census.inside && watch->promised == 0)
+		watch->promised = now_ns(); /* it was said by an estimate */
 	if (!idle && watch->promised != 0)
 		return TRANCHE_LEASE_LEAD_NS;
 	if (!idle)
@@ -124,8 +126,11 @@ static uint64_t under_closed(struct watch *watch, uint32_t word)
 		watch->wary -= watch->wary != 0;
 		lease_drained(lease, word);
 	}
-	if (__atomic_load_n(&lease->waiting, __ATOMIC_RELAXED) != 0 || let_go(watch, idle))
+	if (let_go(watch, idle))
 		return FOR_EVER;
+	/* What is tallied has ended as estimated. It may be recorded yet, and then it is known. */
+	if (__atomic_load_n(&lease->waiting, __ATOMIC_RELAXED) != 0)
+		return watch->census.ns == 0 ? FOR_EVER : NOW_AND_THEN_NS;
 	return TRANCHE_LEASE_IDLE_NS;
 }
 
