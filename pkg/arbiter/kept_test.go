@@ -102,74 +102,61 @@ func TestWhatIsKeptOfManyTakesOneSlot(t *testing.T) {
 	eventually(t, func() bool { slots, kept := taken(o); return slots == 1 && kept == 0 && c.Charge() == 0 }, "the last one is closed")
 }
 
-func TestWhatIsKeptPassesToWhoImportsIt(t *testing.T) {
+// Its maker has ended, the share is charged with it, and another process is attached.
+func TestWhatIsKept(t *testing.T) {
 	t.Parallel()
-	n := newNode(t)
-	n.watch(arbiter.ActionEvent)
-	n.start(t)
-	dir := n.served(t, some("a", 4096))
-	h := exporter(t, dir, 300*mib, 300*mib)
-	n.usage.keep(300 * mib)
-	h.end()
-	c := attach(t, dir)
-	eventually(t, func() bool { _, kept := taken(c); return kept == 1 }, "its maker has ended")
-	require.EqualValues(t, 300*mib, c.Charge())
-	c.Slot().Exported.Store(wire.NoLimit)
-	n.usage.set(os.Getpid(), 300*mib)
-	n.usage.keep(0)
-	_, err := c.MeasureAll(0)
-	require.NoError(t, err)
-	require.EqualValues(t, 300*mib, c.Slot().Implicit.Load())
-	require.EqualValues(t, 300*mib, c.Charge(), "not twice")
-}
-
-func TestWhoNeedsRoomLearnsWhatIsNotKeptAnyMore(t *testing.T) {
-	t.Parallel()
-	n := newNode(t) // whose watchdog hardly ever looks
-	n.start(t)
-	dir := n.served(t, some("a", 512))
-	h := exporter(t, dir, 300*mib, 300*mib)
-	n.usage.keep(300 * mib)
-	h.end()
-	c := attach(t, dir)
-	eventually(t, func() bool { _, kept := taken(c); return kept == 1 }, "its maker has ended")
-	require.False(t, c.Take(300*mib))
-	n.usage.keep(0)
-	require.False(t, c.Take(300*mib))
-	_, err := c.MeasureAll(0)
-	require.NoError(t, err)
-	require.True(t, c.Take(300*mib))
-}
-
-func TestWhatCannotBeReadStaysKept(t *testing.T) {
-	t.Parallel()
-	n := newNode(t)
-	n.watch(arbiter.ActionEvent)
-	n.start(t)
-	dir := n.served(t, some("a", 4096))
-	h := exporter(t, dir, 300*mib, 300*mib)
-	n.usage.fail(os.ErrDeadlineExceeded)
-	h.end()
-	c := attach(t, dir)
-	eventually(t, func() bool { _, kept := taken(c); return kept == 1 }, "its end is noticed")
-	require.EqualValues(t, 300*mib, c.Charge(), "although nothing may be left")
-}
-
-func TestWhatIsKeptIsNotTheTenantsToChange(t *testing.T) {
-	t.Parallel()
-	n := newNode(t)
-	n.watch(arbiter.ActionEvent)
-	n.start(t)
-	dir := n.served(t, some("a", 4096))
-	h := exporter(t, dir, 300*mib, 300*mib)
-	n.usage.keep(300 * mib)
-	h.end()
-	c := attach(t, dir)
-	eventually(t, func() bool { _, kept := taken(c); return kept == 1 }, "its end is noticed")
-	for i := range c.Ledger.Slot {
-		c.Ledger.Slot[i].Clear()
+	for name, tc := range map[string]struct {
+		keeps  uint64
+		fails  error // of the look at what the card keeps
+		idle   bool  // the watchdog hardly ever looks
+		follow func(t *testing.T, n *node, c *wireclient.Client)
+	}{
+		"passes to who imports it": {keeps: 300, follow: func(t *testing.T, n *node, c *wireclient.Client) {
+			c.Slot().Exported.Store(wire.NoLimit)
+			n.usage.set(os.Getpid(), 300*mib)
+			n.usage.keep(0)
+			_, err := c.MeasureAll(0)
+			require.NoError(t, err)
+			require.EqualValues(t, 300*mib, c.Slot().Implicit.Load())
+			require.EqualValues(t, 300*mib, c.Charge(), "not twice")
+		}},
+		"is free, once it is not kept any more, for who needs room and asks": {keeps: 300, idle: true, follow: func(t *testing.T, n *node, c *wireclient.Client) {
+			require.False(t, c.Take(300*mib))
+			n.usage.keep(0)
+			require.False(t, c.Take(300*mib))
+			_, err := c.MeasureAll(0)
+			require.NoError(t, err)
+			require.True(t, c.Take(300*mib))
+		}},
+		"stays while it cannot be read, although nothing may be left": {
+			fails:  os.ErrDeadlineExceeded,
+			follow: func(*testing.T, *node, *wireclient.Client) {},
+		},
+		"is not the tenant's to change": {keeps: 300, follow: func(t *testing.T, _ *node, c *wireclient.Client) {
+			for i := range c.Ledger.Slot {
+				c.Ledger.Slot[i].Clear()
+			}
+			eventually(t, func() bool { return c.Charge() == 300*mib }, "it is written anew")
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			n := newNode(t)
+			if !tc.idle {
+				n.watch(arbiter.ActionEvent)
+			}
+			n.start(t)
+			dir := n.served(t, some("a", 512))
+			h := exporter(t, dir, 300*mib, 300*mib)
+			n.usage.keep(tc.keeps * mib)
+			n.usage.fail(tc.fails)
+			h.end()
+			c := attach(t, dir)
+			eventually(t, func() bool { _, kept := taken(c); return kept == 1 }, "its end is noticed")
+			require.EqualValues(t, 300*mib, c.Charge())
+			tc.follow(t, n, c)
+		})
 	}
-	eventually(t, func() bool { return c.Charge() == 300*mib }, "it is written anew")
 }
 
 func TestAProgramThatExecutesAnotherLeavesWhatDescriptorsKeep(t *testing.T) {
