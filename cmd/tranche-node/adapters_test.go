@@ -28,6 +28,10 @@ type told struct {
 func (t *told) Claim(claim share.Claim, reason, message string) {
 	t.text = append(t.text, claim.String()+" "+reason+" "+message)
 }
+
+func (t *told) Pod(pod types.NamespacedName, _ types.UID, reason, message string) {
+	t.text = append(t.text, pod.String()+" "+reason+" "+message)
+}
 func (t *told) Node(reason, message string) { t.text = append(t.text, reason+" "+message) }
 func (t *told) Quarantined()                { t.quarantined++ }
 

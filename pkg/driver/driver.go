@@ -43,6 +43,7 @@ type DevicePlugins interface {
 // does not block and has no error: nothing depends on it.
 type Events interface {
 	Claim(claim share.Claim, reason, message string)
+	Pod(pod types.NamespacedName, uid types.UID, reason, message string)
 	Node(reason, message string)
 }
 

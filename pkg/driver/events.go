@@ -55,6 +55,13 @@ func (e *ClusterEvents) Claim(claim share.Claim, reason, message string) {
 	}, corev1.EventTypeWarning, reason, shorten(message, maxEventMessage))
 }
 
+// Pod warns the owner of a pod.
+func (e *ClusterEvents) Pod(pod types.NamespacedName, uid types.UID, reason, message string) {
+	e.recorder.Event(&corev1.ObjectReference{
+		APIVersion: "v1", Kind: "Pod", Namespace: pod.Namespace, Name: pod.Name, UID: uid,
+	}, corev1.EventTypeWarning, reason, shorten(message, maxEventMessage))
+}
+
 // Node tells the administrator of this node: a warning, but for good news.
 func (e *ClusterEvents) Node(reason, message string) {
 	kind := corev1.EventTypeWarning

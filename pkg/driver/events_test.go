@@ -38,6 +38,13 @@ func TestClusterEvents(t *testing.T) {
 			namespace: long.Namespace, message: "m",
 			regarding: corev1.ObjectReference{APIVersion: "resource.k8s.io/v1", Kind: "ResourceClaim", Namespace: long.Namespace, Name: long.Name, UID: "uid"},
 		},
+		"on a pod, in its namespace": {
+			tell: func(e *driver.ClusterEvents) {
+				e.Pod(types.NamespacedName{Namespace: "team", Name: "p"}, "uid", "R", "m")
+			},
+			namespace: "team", message: "m",
+			regarding: corev1.ObjectReference{APIVersion: "v1", Kind: "Pod", Namespace: "team", Name: "p", UID: "uid"},
+		},
 		"on the node": {
 			nodeUID:   "node-uid",
 			tell:      func(e *driver.ClusterEvents) { e.Node("R", "m") },

@@ -436,6 +436,10 @@ func (e *events) Claim(claim share.Claim, reason, message string) {
 	e.add(claim.String() + " " + reason + " " + message)
 }
 
+func (e *events) Pod(pod types.NamespacedName, uid types.UID, reason, message string) {
+	e.add("pod " + pod.String() + " " + string(uid) + " " + reason + " " + message)
+}
+
 func (e *events) Node(reason, message string) { e.add("node " + reason + " " + message) }
 
 func (e *events) add(text string) {

@@ -18,11 +18,15 @@ import (
 	"github.com/tranche-dra/tranche/pkg/share"
 )
 
-// Reasons of events on claims.
+// Reasons of events on claims, and on pods that wait for one.
 const (
 	reasonPrepareFailed   = "PrepareFailed"
 	reasonUnprepareFailed = "UnprepareFailed"
 )
+
+// podsTold is how many of the pods that wait for a claim hear that it takes
+// longer: one claim may be of hundreds.
+const podsTold = 16
 
 // plugin is the driver as kubelet's calls see it. The helper package wants one
 // type with all of these methods, which are no business of Driver's users.
@@ -41,7 +45,7 @@ func (p plugin) PrepareResourceClaims(ctx context.Context, list []*resourceapi.R
 		err := p.insist(ctx, func(ctx context.Context) (err error) {
 			prepared, err = p.preparer.Prepare(ctx, claim)
 			return err
-		}, func(err error) { p.events.Claim(name, reasonPrepareFailed, err.Error()+" (still trying)") })
+		}, func(err error) { p.tellWaiting(claim, err) })
 		p.recorder.PrepareDone(time.Since(start), err)
 		if err != nil {
 			klog.FromContext(ctx).Error(err, "Cannot prepare claim", "claim", name, "uid", name.UID)
@@ -51,6 +55,22 @@ func (p plugin) PrepareResourceClaims(ctx context.Context, list []*resourceapi.R
 		klog.FromContext(ctx).V(2).Info("Prepared claim", "claim", name, "uid", name.UID, "shares", len(prepared), "took", time.Since(start))
 		return claim.UID, kubeletplugin.PrepareResult{Devices: devices(prepared)}
 	}), nil
+}
+
+// tellWaiting says why a claim is not prepared yet, on the claim and on the pods
+// that it is reserved for. Of an error that ends the call kubelet tells the pod itself,
+// with our words: telling it here would only repeat them.
+func (p plugin) tellWaiting(claim *resourceapi.ResourceClaim, err error) {
+	message := err.Error() + " (still trying)"
+	p.events.Claim(claims.Of(claim), reasonPrepareFailed, message)
+	told := 0
+	for _, consumer := range claim.Status.ReservedFor {
+		if consumer.APIGroup != "" || consumer.Resource != "pods" || told == podsTold {
+			continue
+		}
+		told++
+		p.events.Pod(types.NamespacedName{Namespace: claim.Namespace, Name: consumer.Name}, consumer.UID, reasonPrepareFailed, message)
+	}
 }
 
 // UnprepareResourceClaims undoes what was prepared. Only names and UIDs are

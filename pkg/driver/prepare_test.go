@@ -5,16 +5,19 @@ package driver_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	resourceapi "k8s.io/api/resource/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	k8stesting "k8s.io/client-go/testing"
 	drav1 "k8s.io/kubelet/pkg/apis/dra/v1"
 
@@ -129,6 +132,38 @@ func TestFaultsThatPassAreTriedAgainWithinTheCall(t *testing.T) {
 	require.NoError(t, err)
 	require.Empty(t, gone.Claims[string(c.UID)].Error)
 	require.EqualValues(t, 8, tries.Load())
+}
+
+func TestWhoLooksAtAPodThatWaitsLearnsWhy(t *testing.T) {
+	t.Parallel()
+	m := newMachine(t)
+	m.config.Timing.Tell = time.Nanosecond // any try is late
+	var tries atomic.Int32
+	m.preparer = &preparer{prepare: func(_ context.Context, c *resourceapi.ResourceClaim) ([]prepare.Prepared, error) {
+		switch {
+		case c.Name == "bad":
+			return nil, errors.New("card is full")
+		case tries.Add(1) < 4:
+			return nil, passing{errors.New("the arbiter does not serve the share")}
+		}
+		return all(c), nil
+	}}
+	late, bad := claim("late"), claim("bad")
+	consumers := []resourceapi.ResourceClaimConsumerReference{{APIGroup: "example.com", Resource: "pods", Name: "foreign", UID: "f"}}
+	for i := range 20 {
+		consumers = append(consumers, resourceapi.ResourceClaimConsumerReference{Resource: "pods", Name: fmt.Sprint("p", i), UID: types.UID(fmt.Sprint("u", i))})
+	}
+	late.Status.ReservedFor, bad.Status.ReservedFor = consumers, consumers
+	m.api.add(t, late, bad)
+	m.start(t)
+	answer, err := m.kubelet(t, "pod-1").NodePrepareResources(t.Context(), &drav1.NodePrepareResourcesRequest{Claims: named(late, bad)})
+	require.NoError(t, err)
+	require.Empty(t, answer.Claims[string(late.UID)].Error)
+	require.Len(t, m.events.with("team/late PrepareFailed", "(still trying)"), 1, "once, however often it is tried")
+	require.Equal(t, []string{"pod team/p0 u0 PrepareFailed the arbiter does not serve the share (still trying)"}, m.events.with("pod team/p0 "))
+	require.Len(t, m.events.with("pod team/"), 16, "one claim may be of hundreds of pods")
+	require.Empty(t, m.events.with("foreign"))
+	require.Empty(t, m.events.with("pod team/", "card is full"), "kubelet tells it")
 }
 
 func TestAFaultThatStaysIsReportedInsideKubeletsLimit(t *testing.T) {

@@ -117,6 +117,10 @@ func TestAPodWaitsForTheArbiter(t *testing.T) {
 	pod, err := client.CoreV1().Pods(n.name).Get(t.Context(), "after", metav1.GetOptions{})
 	require.NoError(t, err)
 	require.Equal(t, corev1.PodPending, pod.Status.Phase, "nothing of it runs without its limit")
+	require.Eventually(t, func() bool {
+		events, err := client.CoreV1().Events(n.name).List(t.Context(), metav1.ListOptions{FieldSelector: "reason=PrepareFailed,involvedObject.uid=" + string(pod.UID)})
+		return err == nil && len(events.Items) > 0 && strings.Contains(events.Items[0].Message, "see that tranche-arbiter runs on this node")
+	}, patience, tick, "whoever describes the pod learns what to do")
 	out := n.inside(t, "before", "main", "echo init | tenant 2>&1")
 	require.Contains(t, out, "result=802 ", "a process that starts now gets CUDA_ERROR_SYSTEM_NOT_READY")
 	require.Regexp(t, `(?m)^tranche: .*arbiter`, out, "and a line that says why")
