@@ -58,7 +58,7 @@ uint64_t meter_window(const struct meter *meter)
 
 /* ---- tallies -------------------------------------------------------------------------- */
 
-static bool same_context(const struct tally *tally)
+static inline bool same_context(const struct tally *tally)
 {
 	CUcontext context;
 
@@ -85,7 +85,7 @@ void lease_synchronized(CUcontext context, CUstream stream)
 			__atomic_store_n(&tally->pending, 0, __ATOMIC_RELAXED);
 }
 
-static void count(struct thread *thread, struct tally *tally, struct place *place, uint32_t units)
+static inline void count(struct thread *thread, struct tally *tally, struct place *place, uint32_t units)
 {
 	uint64_t weight = (uint64_t)place->weight * units;
 
