@@ -10,6 +10,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/dynamic-resource-allocation/resourceclaim"
 	"k8s.io/dynamic-resource-allocation/structured"
 	fwk "k8s.io/kube-scheduler/framework"
@@ -40,8 +41,13 @@ type attempt struct {
 	// only names the chosen node from then on.
 	only string
 
-	// changes are what is to be thought of as otherwise, by node: see suppose.
-	changes map[string][]func(*placement.Node)
+	// supposed is what is to be thought of as gone, and kept the devices of which the
+	// room is kept for somebody else, though allocated says that nobody shares them.
+	supposed
+	kept  sets.Set[structured.DeviceID]
+	rooms *rooms
+	// plans, where the pod may make others give way, is what it would take where.
+	plans *plans
 
 	mutex sync.Mutex
 	// findings by node.
@@ -85,29 +91,11 @@ func (a *attempt) Clone() fwk.StateData {
 	c := &attempt{
 		pod: a.pod, policies: a.policies, wish: a.wish, matcher: a.matcher, ledger: a.ledger,
 		inventory: a.inventory, stock: a.stock, allocated: a.allocated, trusted: a.trusted, only: a.only,
+		kept: a.kept, rooms: a.rooms, plans: a.plans,
 		findings: make(map[string]*finding),
 	}
-	if len(a.changes) > 0 {
-		c.changes = make(map[string][]func(*placement.Node), len(a.changes))
-		for node, of := range a.changes {
-			c.changes[node] = slices.Clone(of)
-		}
-	}
+	c.supposed = a.supposed.clone()
 	return c
-}
-
-// suppose makes the attempt think of a node as changed, after everything that it
-// was told before.
-//
-//nolint:unused // for preemption
-func (a *attempt) suppose(node string, change func(*placement.Node)) {
-	if a.changes == nil {
-		a.changes = make(map[string][]func(*placement.Node))
-	}
-	a.changes[node] = append(a.changes[node], change)
-	a.mutex.Lock()
-	defer a.mutex.Unlock()
-	delete(a.findings, node)
 }
 
 // find looks at a node, once.
@@ -209,15 +197,13 @@ func (a *attempt) node(h *host) *placement.Node {
 	for i := range n.Cards {
 		a.take(&n.Cards[i], h.cards[i].id)
 	}
-	for _, change := range a.changes[h.name] {
-		change(n)
-	}
 	return a.tolerated(h, n)
 }
 
-// take books what is allocated of a card.
+// take books what is allocated of a card and is not supposed to be gone.
 func (a *attempt) take(c *placement.Card, id structured.DeviceID) {
-	if a.allocated.AllocatedDevices.Has(id) {
+	gone := a.freed[id]
+	if a.allocated.AllocatedDevices.Has(id) && (gone.whole == 0 || a.kept.Has(id)) {
 		c.Free, c.Unclassed = placement.Amount{}, 1
 		return
 	}
@@ -231,21 +217,22 @@ func (a *attempt) take(c *placement.Card, id structured.DeviceID) {
 		}
 		return 0
 	}
-	c.Free.Compute = max(c.Free.Compute-percent(claims.Cores), 0)
-	c.Free.Offline = max(c.Free.Offline-percent(claims.OfflineCores), 0)
+	c.Free.Compute = max(c.Free.Compute-percent(claims.Cores)+gone.compute, 0)
+	c.Free.Offline = max(c.Free.Offline-percent(claims.OfflineCores)+gone.offline, 0)
 	if q := consumed[claims.Memory]; q != nil {
-		c.Free.Memory = max(c.Free.Memory-card.MiB((q.Value()+1<<20-1)>>20), 0)
+		c.Free.Memory = max(c.Free.Memory-card.MiB((q.Value()-gone.bytes+1<<20-1)>>20), 0)
 	}
 	var shares int32 = 1
 	if q := consumed[published.CapacitySlots]; q != nil {
 		shares = int32(min(q.Value(), maxSlots)) //nolint:gosec // bounded
 	}
+	shares = max(shares-gone.shares, 0)
 	c.Free.Slots = max(c.Free.Slots-shares, 0)
 	// Which of the shares are online is known from the claims, which may be a
 	// moment behind; how many there are is certain.
 	online, offline := a.ledger.on(id)
-	c.OfflineShares = min(offline, shares)
-	c.Online = min(online, shares-c.OfflineShares)
+	c.OfflineShares = min(max(offline-gone.offlineShares, 0), shares)
+	c.Online = min(max(online-gone.onlineShares, 0), shares-c.OfflineShares)
 	c.Unclassed = shares - c.OfflineShares - c.Online
 }
 

@@ -29,6 +29,8 @@ func (p *Plugin) Filter(ctx context.Context, state fwk.CycleState, pod *v1.Pod, 
 		return f.status()
 	case f.certain && a.trusted:
 		return nil
+	case a.supposes():
+		return preemptible(p.rehearse(ctx, state, a, node))
 	}
 	return preemptible(p.DynamicResources.Filter(ctx, state, pod, node))
 }
@@ -45,11 +47,13 @@ func (p *Plugin) PostFilter(ctx context.Context, state fwk.CycleState, pod *v1.P
 	if err != nil {
 		return result, status
 	}
-	if result, status := p.preempt(ctx, state, a, nodes); !status.IsRejected() {
-		return result, status
+	if p.preempts(state, a) {
+		if result, status = p.preempt(ctx, state, a, nodes); !status.IsRejected() {
+			return result, status
+		}
 	}
 	if sentence := a.sum(); sentence != "" {
-		status = fwk.NewStatus(fwk.Unschedulable, sentence)
+		status = fwk.NewStatus(status.Code(), sentence)
 	}
 	return result, status
 }

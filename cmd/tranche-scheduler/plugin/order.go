@@ -15,6 +15,7 @@ import (
 func (a *attempt) arrange(ctx context.Context, list []*resourceapi.ResourceSlice) []*resourceapi.ResourceSlice {
 	if a.stock == nil {
 		a.stock = a.inventory.update(list)
+		a.rooms.keep(ctx, a)
 	}
 	if !a.knows() {
 		return list

@@ -10,6 +10,7 @@ import (
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
 	fwk "k8s.io/kube-scheduler/framework"
 	"k8s.io/kubernetes/pkg/scheduler/apis/config"
+	"k8s.io/kubernetes/pkg/scheduler/framework/plugins/defaultpreemption"
 	"k8s.io/kubernetes/pkg/scheduler/framework/plugins/dynamicresources"
 	plfeature "k8s.io/kubernetes/pkg/scheduler/framework/plugins/feature"
 	frameworkruntime "k8s.io/kubernetes/pkg/scheduler/framework/runtime"
@@ -29,6 +30,10 @@ type Plugin struct {
 	policies  placement.Policies
 	shared    *shared
 	doubts    doubts
+	// preemption is Kubernetes' own, with victims that are chosen here.
+	preemption *defaultpreemption.DefaultPreemption
+	// held back are pods that wait for their victims to be told.
+	heldBack heldBack
 }
 
 // shared is what the profiles of one process have in common.
@@ -36,6 +41,7 @@ type shared struct {
 	inventory *inventory
 	ledger    *ledger
 	matcher   *matcher
+	rooms     *rooms
 }
 
 var (
@@ -62,10 +68,8 @@ func NewFactory() frameworkruntime.PluginFactory {
 		}
 		features := plfeature.NewSchedulerFeaturesFromGates(utilfeature.DefaultFeatureGate)
 		if common == nil {
-			common = &shared{inventory: &inventory{}, ledger: newLedger(), matcher: newMatcher(features)}
-			claims := framework.SharedInformerFactory().Resource().V1().ResourceClaims().Informer()
-			if _, err := claims.AddEventHandler(common.ledger.handlers()); err != nil {
-				return nil, fmt.Errorf("follow claims: %w", err)
+			if common, err = newShared(framework, features); err != nil {
+				return nil, err
 			}
 		}
 		p := &Plugin{
@@ -82,8 +86,23 @@ func NewFactory() frameworkruntime.PluginFactory {
 		if p.DynamicResources, ok = wrapped.(*dynamicresources.DynamicResources); !ok {
 			return nil, fmt.Errorf("%s is a %T, and cannot be wrapped", dynamicresources.Name, wrapped)
 		}
+		if err := p.preparePreemption(ctx, features); err != nil {
+			return nil, err
+		}
 		return p, nil
 	}
+}
+
+func newShared(framework fwk.Handle, features plfeature.Features) (*shared, error) {
+	s := &shared{inventory: &inventory{}, ledger: newLedger(), matcher: newMatcher(features), rooms: newRooms(framework)}
+	informers := framework.SharedInformerFactory()
+	if _, err := informers.Resource().V1().ResourceClaims().Informer().AddEventHandler(s.ledger.handlers()); err != nil {
+		return nil, fmt.Errorf("follow claims: %w", err)
+	}
+	if _, err := informers.Core().V1().Pods().Informer().AddEventHandler(s.rooms.handlers()); err != nil {
+		return nil, fmt.Errorf("follow pods: %w", err)
+	}
+	return s, nil
 }
 
 // argsOf reads the arguments. A profile without any gives none, and all of them

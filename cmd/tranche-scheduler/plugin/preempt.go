@@ -4,27 +4,196 @@ package plugin
 
 import (
 	"context"
+	"fmt"
+	"slices"
+	"sync"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/klog/v2"
+	extenderv1 "k8s.io/kube-scheduler/extender/v1"
 	fwk "k8s.io/kube-scheduler/framework"
+	"k8s.io/kubernetes/pkg/scheduler/apis/config"
+	"k8s.io/kubernetes/pkg/scheduler/framework/plugins/defaultpreemption"
+	plfeature "k8s.io/kubernetes/pkg/scheduler/framework/plugins/feature"
+	"k8s.io/kubernetes/pkg/scheduler/util"
+
+	"github.com/tranche-dra/tranche/pkg/placement"
 )
 
-// PreFilterExtensions is asked to try the pod with others gone or come.
-func (p *Plugin) PreFilterExtensions() fwk.PreFilterExtensions { return p }
-
-// AddPod is told that a pod is to be thought of as being on the node.
-func (p *Plugin) AddPod(_ context.Context, _ fwk.CycleState, _ *v1.Pod, _ fwk.PodInfo, _ fwk.NodeInfo) *fwk.Status {
+// preparePreemption makes what finds nodes and evicts pods: Kubernetes' own
+// preemption, asked for pods with shares only, and with victims chosen by the
+// cards that they are on.
+func (p *Plugin) preparePreemption(ctx context.Context, features plfeature.Features) error {
+	// As Kubernetes has it by default.
+	args := &config.DefaultPreemptionArgs{MinCandidateNodesPercentage: 10, MinCandidateNodesAbsolute: 100}
+	preemption, err := defaultpreemption.New(ctx, args, p.framework, features)
+	if err != nil {
+		return fmt.Errorf("prepare preemption: %w", err)
+	}
+	preemption.Evaluator.PluginName = Name
+	preemption.Evaluator.Interface = &chooser{DefaultPreemption: preemption, plugin: p}
+	p.preemption = preemption
+	p.reprieveByRank()
 	return nil
 }
 
-// RemovePod is told that a pod is to be thought of as gone from the node.
-func (p *Plugin) RemovePod(_ context.Context, _ fwk.CycleState, _ *v1.Pod, _ fwk.PodInfo, _ fwk.NodeInfo) *fwk.Status {
-	return nil
+// chooser chooses victims.
+type chooser struct {
+	*defaultpreemption.DefaultPreemption
+	plugin *Plugin
 }
 
-// preempt makes others give way to the pod, where that makes room.
-//
-//nolint:unparam // nobody gives way yet
-func (p *Plugin) preempt(context.Context, fwk.CycleState, *attempt, fwk.NodeToStatusReader) (*fwk.PostFilterResult, *fwk.Status) {
-	return nil, fwk.NewStatus(fwk.Unschedulable)
+// preempts tells whether others may be made to give way here. For pods without
+// shares, and for groups of pods, Kubernetes' own preemption does it.
+func (p *Plugin) preempts(state fwk.CycleState, a *attempt) bool {
+	return a.knows() && state.GetPodGroupSchedulingCycle() == nil
+}
+
+// preempt makes others give way to the pod, where that makes room. Rejected is
+// final: Kubernetes' own preemption, which comes next, would pay no heed to what the
+// pod waits for.
+func (p *Plugin) preempt(ctx context.Context, state fwk.CycleState, a *attempt, nodes fwk.NodeToStatusReader) (*fwk.PostFilterResult, *fwk.Status) {
+	if node := p.awaited(ctx, a, nodes); node != "" {
+		klog.FromContext(ctx).V(2).Info("Pod waits until claims of pods that gave way are released", "pod", klog.KObj(a.pod), "node", node)
+		return nil, fwk.NewStatus(fwk.UnschedulableAndUnresolvable, "waits until claims of pods that gave way are released")
+	}
+	a.plans = &plans{by: map[string]*room{}}
+	result, status := p.preemption.Evaluator.Preempt(ctx, state, a.pod, nodes)
+	switch {
+	case status.IsRejected():
+		return result, fwk.NewStatus(fwk.UnschedulableAndUnresolvable, status.Reasons()...)
+	case status.IsSuccess() && result != nil && result.NominatingInfo != nil:
+		if to := a.plans.of(result.NominatedNodeName); to != nil {
+			p.shared.rooms.give(a.pod.UID, to)
+		}
+	}
+	return result, status
+}
+
+// awaited is a node where the pod fits as soon as victims, its own or others', have
+// ended and their claims are released: evicting more would be too much.
+func (p *Plugin) awaited(ctx context.Context, a *attempt, nodes fwk.NodeToStatusReader) string {
+	for node, of := range p.shared.rooms.left() {
+		status := nodes.Get(node)
+		if status.Code() != fwk.Unschedulable || status.Plugin() != Name {
+			continue
+		}
+		b, ok := a.Clone().(*attempt)
+		if !ok {
+			continue
+		}
+		for _, belonging := range of {
+			b.without(belonging)
+		}
+		if b.find(ctx, node).fits {
+			return node
+		}
+	}
+	return ""
+}
+
+// plans are what the pod would get, and from whom, by node.
+type plans struct {
+	mutex sync.Mutex
+	by    map[string]*room
+}
+
+func (s *plans) add(to *room) {
+	if s == nil {
+		return
+	}
+	s.mutex.Lock()
+	defer s.mutex.Unlock()
+	s.by[to.node] = to
+}
+
+func (s *plans) of(node string) *room {
+	s.mutex.Lock()
+	defer s.mutex.Unlock()
+	return s.by[node]
+}
+
+// PreEnqueue holds a pod back while its victims are told.
+func (p *Plugin) PreEnqueue(ctx context.Context, pod *v1.Pod) *fwk.Status {
+	if status := p.DynamicResources.PreEnqueue(ctx, pod); !status.IsSuccess() {
+		return status
+	}
+	status := p.preemption.PreEnqueue(ctx, pod)
+	if !status.IsSuccess() {
+		p.heldBack.add(pod.UID)
+	}
+	return status
+}
+
+// EventsToRegister has one event more than those of claims: see afterDeletion.
+func (p *Plugin) EventsToRegister(ctx context.Context) ([]fwk.ClusterEventWithHint, error) {
+	events, err := p.DynamicResources.EventsToRegister(ctx)
+	return append(events, fwk.ClusterEventWithHint{Event: victimDeleted, QueueingHintFn: p.afterDeletion}), err
+}
+
+// afterDeletion lets a pod have another try that was held back: its victim may be
+// seen to end after its claim was seen to be released. So does it where somebody is
+// gone, or nominated no more, for whom room was kept. Otherwise what counts is the
+// claim.
+func (p *Plugin) afterDeletion(_ klog.Logger, pod *v1.Pod, was, _ any) (fwk.QueueingHint, error) {
+	gone, ok := was.(*v1.Pod)
+	kept := ok && gone.Spec.NodeName == "" && gone.Status.NominatedNodeName != "" && len(gone.Spec.ResourceClaims) > 0
+	if p.heldBack.remove(pod.UID) || kept {
+		return fwk.Queue, nil
+	}
+	return fwk.QueueSkip, nil
+}
+
+// heldBack is which pods are.
+type heldBack struct {
+	mutex sync.Mutex
+	pods  sets.Set[types.UID]
+}
+
+func (h *heldBack) add(uid types.UID) {
+	h.mutex.Lock()
+	defer h.mutex.Unlock()
+	if h.pods == nil || h.pods.Len() >= maxDoubts {
+		h.pods = sets.New[types.UID]()
+	}
+	h.pods.Insert(uid)
+}
+
+func (h *heldBack) remove(uid types.UID) bool {
+	h.mutex.Lock()
+	defer h.mutex.Unlock()
+	found := h.pods.Has(uid)
+	h.pods.Delete(uid)
+	return found
+}
+
+// OrderedScoreFuncs prefers, among nodes, the one whose victims are the better
+// choice by the rules for the victims of one node.
+func (c *chooser) OrderedScoreFuncs(_ context.Context, by map[string]*extenderv1.Victims) []func(string) int64 {
+	var holders []placement.Holder
+	victims := make(map[string][]int, len(by))
+	nodes := make([]string, 0, len(by))
+	for node, of := range by {
+		nodes = append(nodes, node)
+		for _, pod := range of.Pods {
+			victims[node] = append(victims[node], len(holders))
+			holders = append(holders, c.plugin.holder(pod))
+		}
+		slices.SortStableFunc(victims[node], func(i, j int) int { return placement.Rank(&holders[j], &holders[i]) })
+	}
+	compare := func(a, b string) int { return placement.CompareVictims(holders, victims[a], victims[b]) }
+	slices.SortFunc(nodes, compare)
+	place := make(map[string]int64, len(nodes))
+	for i, node := range nodes {
+		if place[node] = int64(i); i > 0 && compare(nodes[i-1], node) == 0 {
+			place[node] = place[nodes[i-1]]
+		}
+	}
+	return []func(string) int64{
+		func(node string) int64 { return -by[node].NumPDBViolations },
+		func(node string) int64 { return -place[node] },
+		func(node string) int64 { return util.GetEarliestPodStartTime(by[node]).UnixNano() }, // the youngest
+	}
 }

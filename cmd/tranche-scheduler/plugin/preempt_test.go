@@ -1,0 +1,403 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package plugin_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	resourceapi "k8s.io/api/resource/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	clienttesting "k8s.io/client-go/testing"
+)
+
+const urgent = 1000
+
+// crowd is a world in which pods give way to others.
+type crowd struct {
+	*world
+	controller sync.WaitGroup
+}
+
+func newCrowd(t *testing.T, objects ...runtime.Object) *crowd {
+	t.Helper()
+	return &crowd{world: newWorld(t, one("spread", "binpack"), objects...)}
+}
+
+// releasing releases claims when their pods are gone, as the controller of claims
+// does in a cluster.
+func (c *crowd) releasing() *crowd {
+	watch, err := c.client.CoreV1().Pods(namespace).Watch(c.Context(), metav1.ListOptions{})
+	require.NoError(c, err)
+	c.controller.Go(func() {
+		for event := range watch.ResultChan() {
+			if pod, ok := event.Object.(*corev1.Pod); ok && event.Type == "DELETED" {
+				c.release(pod.Name)
+			}
+		}
+	})
+	c.Cleanup(func() {
+		watch.Stop()
+		c.controller.Wait()
+	})
+	return c
+}
+
+// release takes away the allocation of the claim of a pod that is gone.
+func (c *crowd) release(name string) {
+	claims := c.client.ResourceV1().ResourceClaims(namespace)
+	claim, err := claims.Get(context.Background(), name, metav1.GetOptions{})
+	if err != nil {
+		return // pods without a claim of their own
+	}
+	claim.Status = resourceapi.ResourceClaimStatus{}
+	if _, err := claims.UpdateStatus(context.Background(), claim, metav1.UpdateOptions{}); err != nil {
+		c.Error(err)
+	}
+}
+
+type podOption func(*corev1.Pod)
+
+func withPriority(p int32) podOption { return func(pod *corev1.Pod) { pod.Spec.Priority = &p } }
+
+func never(pod *corev1.Pod) { pod.Spec.PreemptionPolicy = new(corev1.PreemptNever) }
+
+func withLabel(value string) podOption {
+	return func(pod *corev1.Pod) { pod.Labels = map[string]string{"app": value} }
+}
+
+func cpu(text string) podOption {
+	return func(pod *corev1.Pod) {
+		pod.Spec.Containers[0].Resources.Requests = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(text)}
+	}
+}
+
+func (c *crowd) come(name string, a want, options ...podOption) {
+	c.Helper()
+	c.create(a.claim(name))
+	pod := a.pod(name)
+	for _, o := range options {
+		o(pod)
+	}
+	c.create(pod)
+}
+
+func (c *crowd) settle(name string, a want, options ...podOption) []string {
+	c.Helper()
+	c.come(name, a, options...)
+	return c.placed(name)
+}
+
+func (c *crowd) there(names ...string) {
+	c.Helper()
+	for _, name := range names {
+		_, err := c.client.CoreV1().Pods(namespace).Get(c.Context(), name, metav1.GetOptions{})
+		require.NoError(c, err, "%s stays", name)
+	}
+}
+
+func (c *crowd) gone(names ...string) {
+	c.Helper()
+	for _, name := range names {
+		c.until(name+" is gone", func() string {
+			if _, err := c.client.CoreV1().Pods(namespace).Get(c.Context(), name, metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+				return fmt.Sprint("it is there: ", err)
+			}
+			return ""
+		})
+	}
+}
+
+func (c *crowd) refusedAs(name string, a want, options ...podOption) string {
+	c.Helper()
+	c.come(name, a, options...)
+	return c.waitsFor(name)
+}
+
+func (c *crowd) waitsFor(name string) string {
+	c.Helper()
+	c.until(name+" is refused", func() string {
+		if c.message(name) == "" {
+			return "no condition says so"
+		}
+		return ""
+	})
+	return c.message(name)
+}
+
+func (c *crowd) nominated(name string) {
+	c.Helper()
+	c.until(name+" is nominated", func() string {
+		pod, err := c.client.CoreV1().Pods(namespace).Get(c.Context(), name, metav1.GetOptions{})
+		require.NoError(c, err)
+		if pod.Status.NominatedNodeName == "" {
+			return fmt.Sprint(pod.Status.Conditions)
+		}
+		return ""
+	})
+}
+
+func offlineShare(cores, memory string) want {
+	return want{class: "offline", cores: "0", offline: cores, memory: memory}
+}
+
+func TestWhoGivesWay(t *testing.T) {
+	t.Parallel()
+	type holder struct {
+		name    string
+		asks    want
+		options []podOption
+	}
+	for name, tc := range map[string]struct {
+		cards   int
+		holders []holder
+		budget  string // of pods with that label, none of which may go
+		asks    want
+		gone    []string
+	}{
+		"offline work, though it is more urgent": {
+			1, []holder{
+				{"online", share("40", "15Gi"), nil},
+				{"offline", offlineShare("40", "15Gi"), []podOption{withPriority(5)}},
+			}, "", share("20", "16Gi"), []string{"offline"},
+		},
+		"as few as possible": {
+			1,
+			[]holder{{"small-1", share("10", "6Gi"), nil}, {"large", share("10", "20Gi"), nil}, {"small-2", share("10", "6Gi"), nil}},
+			"", share("10", "18Gi"),
+			[]string{"large"},
+		},
+		"those of lower priority": {
+			1,
+			[]holder{{"more", share("10", "18Gi"), []podOption{withPriority(2)}}, {"less", share("10", "18Gi"), []podOption{withPriority(1)}}},
+			"", share("10", "18Gi"),
+			[]string{"less"},
+		},
+		"those who have no budget left only if nothing else helps": {
+			1,
+			[]holder{{"kept", share("10", "18Gi"), []podOption{withLabel("db")}}, {"other", share("10", "18Gi"), []podOption{withPriority(5)}}},
+			"db", share("10", "18Gi"),
+			[]string{"other"},
+		},
+		"all on two cards": {
+			3, []holder{
+				{"first", onCard(0, share("10", "1Gi")), nil},
+				{"too", onCard(0, share("10", "1Gi")), nil},
+				{"second", onCard(1, share("10", "1Gi")), nil},
+				{"third", onCard(2, share("10", "1Gi")), nil},
+			}, "", want{count: 2}, []string{"second", "third"},
+		},
+		"those that the allocator says": {
+			1,
+			[]holder{{"small", share("10", "10Gi"), nil}, {"large", share("10", "20Gi"), nil}},
+			"",
+			want{cores: "10", memory: "25Gi", constraint: "gpu.tranche.dev/productName"},
+			[]string{"large"},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := newCrowd(t, machines(tc.cards, "node")...).releasing()
+			if tc.budget != "" {
+				_, err := c.client.PolicyV1().PodDisruptionBudgets(namespace).Create(t.Context(), &policyv1.PodDisruptionBudget{
+					ObjectMeta: metav1.ObjectMeta{Name: "budget", Namespace: namespace},
+					Spec:       policyv1.PodDisruptionBudgetSpec{Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": tc.budget}}},
+				}, metav1.CreateOptions{})
+				require.NoError(t, err)
+			}
+			for _, h := range tc.holders {
+				c.settle(h.name, h.asks, h.options...)
+			}
+			c.settle("urgent", tc.asks, withPriority(urgent))
+			c.gone(tc.gone...)
+			for _, h := range tc.holders {
+				if !slices.Contains(tc.gone, h.name) {
+					c.there(h.name)
+				}
+			}
+		})
+	}
+}
+
+func TestNobodyGivesWay(t *testing.T) {
+	t.Parallel()
+	for name, options := range map[string][]podOption{
+		"to who is no more urgent":   nil,
+		"to who asks that of nobody": {withPriority(urgent), never},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := newCrowd(t, machines(1, "node")...).releasing()
+			c.settle("first", share("10", "30Gi"))
+			require.Contains(t, c.refusedAs("second", share("10", "30Gi"), options...), "no card has 10 percent compute and 30 GiB free")
+			c.there("first")
+		})
+	}
+}
+
+func TestClaimsOfSeveralPodsStay(t *testing.T) {
+	t.Parallel()
+	c := newCrowd(t, machines(1, "node")...).releasing()
+	c.create(share("10", "30Gi").claim("shared"))
+	for _, name := range []string{"one", "two"} {
+		pod := share("", "").pod(name)
+		pod.Spec.ResourceClaims[0].ResourceClaimName = new("shared")
+		c.create(pod)
+		c.until(name+" is bound", func() string {
+			p, err := c.client.CoreV1().Pods(namespace).Get(t.Context(), name, metav1.GetOptions{})
+			require.NoError(t, err)
+			if p.Spec.NodeName == "" {
+				return "not yet"
+			}
+			return ""
+		})
+	}
+	require.Contains(t, c.refusedAs("urgent", share("10", "20Gi"), withPriority(urgent)), "no card has")
+	c.there("one", "two")
+}
+
+// Cards are not all that is missing: CPU is, too.
+func TestWhoGivesWayWhereTheNodeIsFullToo(t *testing.T) {
+	t.Parallel()
+	c := newCrowd(t, machines(1, "node")...).releasing()
+	c.settle("gpu", share("10", "30Gi"), cpu("10"))
+	c.settle("busy", share("10", "1Gi"), cpu("50"))
+	c.settle("urgent", share("10", "30Gi"), cpu("20"), withPriority(urgent))
+	c.gone("gpu", "busy")
+}
+
+// nudge has every pod that waits tried again.
+func (c *crowd) nudge() {
+	c.Helper()
+	published := c.client.ResourceV1().ResourceSlices()
+	slice, err := published.Get(c.Context(), "node-slice", metav1.GetOptions{})
+	require.NoError(c, err)
+	slice.Annotations = map[string]string{"nudge": slice.ResourceVersion}
+	_, err = published.Update(c.Context(), slice, metav1.UpdateOptions{})
+	require.NoError(c, err)
+}
+
+// A victim is gone, and its claim is still allocated. Somebody else comes, and the
+// pod that waits is tried, too.
+func TestRoomIsKeptUntilClaimsAreReleased(t *testing.T) {
+	t.Parallel()
+	c := newCrowd(t, machines(2, "node")...)
+	c.settle("victim", onCard(0, share("10", "30Gi")))
+	c.settle("other", onCard(1, share("10", "30Gi")), withPriority(1))
+	c.come("urgent", share("10", "35Gi"), withPriority(urgent))
+	c.gone("victim")
+	c.nominated("urgent")
+
+	require.Equal(t, []string{"node/card-1"}, c.settle("small", share("10", "6Gi")))
+	require.NotEmpty(t, c.refusedAs("late", share("10", "6Gi")), "what is free of card 0 is kept")
+	c.nudge()
+	// Whoever comes after the nudge is tried after who was there before.
+	require.Equal(t, []string{"node/card-1"}, c.settle("after", share("1", "1Gi")))
+	c.there("other", "small")
+
+	c.release("victim")
+	require.Equal(t, []string{"node/card-0"}, c.placed("urgent"))
+	c.there("other", "small")
+	require.Equal(t, []string{"node/card-0"}, c.settle("rest", share("10", "5Gi")))
+}
+
+// The pod that others gave way to is deleted before it can begin.
+func TestRoomOfWhoIsGoneIsGivenAway(t *testing.T) {
+	t.Parallel()
+	c := newCrowd(t, machines(1, "node")...)
+	c.settle("victim", share("10", "30Gi"))
+	c.come("urgent", share("10", "35Gi"), withPriority(urgent))
+	c.gone("victim")
+	c.nominated("urgent")
+	require.NotEmpty(t, c.refusedAs("small", share("10", "6Gi")))
+	require.NoError(t, c.client.CoreV1().Pods(namespace).Delete(t.Context(), "urgent", metav1.DeleteOptions{}))
+	c.release("victim")
+	c.placed("small")
+}
+
+func TestTwoForWhomOthersGiveWay(t *testing.T) {
+	t.Parallel()
+	c := newCrowd(t, machines(2, "node")...).releasing()
+	for i := range 2 {
+		c.settle(fmt.Sprint("victim-", i), onCard(i, share("10", "30Gi")))
+	}
+	c.settle("bystander", share("1", "5Gi"), withPriority(5))
+	c.come("urgent-1", share("10", "30Gi"), withPriority(urgent))
+	c.come("urgent-2", share("10", "30Gi"), withPriority(urgent))
+	require.NotEqual(t, c.placed("urgent-1"), c.placed("urgent-2"))
+	c.gone("victim-0", "victim-1")
+	c.there("bystander")
+}
+
+// Who ends by itself meanwhile is not missed, and nobody goes in its place.
+func TestVictimEndsByItself(t *testing.T) {
+	t.Parallel()
+	c := newCrowd(t, machines(2, "node")...)
+	c.settle("first", onCard(0, share("10", "30Gi")))
+	c.settle("second", onCard(1, share("10", "30Gi")), withPriority(1))
+	// It ends after its victim was chosen and before it is told.
+	c.client.PrependReactor("delete", "pods", func(clienttesting.Action) (bool, runtime.Object, error) {
+		pods := corev1.SchemeGroupVersion.WithResource("pods")
+		return false, nil, c.client.Tracker().Delete(pods, namespace, "first")
+	})
+	c.come("urgent", share("10", "35Gi"), withPriority(urgent))
+	c.gone("first")
+	c.release("first")
+	require.Equal(t, []string{"node/card-0"}, c.placed("urgent"))
+	c.there("second")
+}
+
+// The scheduler is started anew while a pod waits for its victim to end.
+func TestRoomIsKeptThroughARestart(t *testing.T) {
+	t.Parallel()
+	before := newCrowd(t, machines(1, "node")...)
+	before.settle("victim", share("10", "30Gi"))
+	before.come("urgent", share("10", "35Gi"), withPriority(urgent))
+	before.gone("victim")
+	before.nominated("urgent")
+	objects := before.objects()
+	victim := share("10", "30Gi").pod("victim") // as if it were ending slowly
+	victim.UID, victim.Spec.NodeName = before.uid("victim"), "node"
+	victim.DeletionTimestamp, victim.Finalizers = new(metav1.Now()), []string{"tests/slow"}
+
+	after := newCrowd(t, append(objects, victim)...)
+	require.NotEmpty(t, after.refusedAs("small", share("10", "6Gi")))
+	require.NoError(t, after.client.Tracker().Delete(corev1.SchemeGroupVersion.WithResource("pods"), namespace, "victim"))
+	after.release("victim")
+	after.placed("urgent")
+}
+
+func (c *crowd) uid(claim string) types.UID {
+	c.Helper()
+	got, err := c.client.ResourceV1().ResourceClaims(namespace).Get(c.Context(), claim, metav1.GetOptions{})
+	require.NoError(c, err)
+	require.Len(c, got.Status.ReservedFor, 1)
+	return got.Status.ReservedFor[0].UID
+}
+
+// objects are the ones that outlive the scheduler.
+func (c *crowd) objects() []runtime.Object {
+	c.Helper()
+	all := machines(1, "node")
+	pods, err := c.client.CoreV1().Pods(namespace).List(c.Context(), metav1.ListOptions{})
+	require.NoError(c, err)
+	claims, err := c.client.ResourceV1().ResourceClaims(namespace).List(c.Context(), metav1.ListOptions{})
+	require.NoError(c, err)
+	for i := range claims.Items {
+		all = append(all, &claims.Items[i])
+	}
+	for i := range pods.Items {
+		all = append(all, &pods.Items[i])
+	}
+	return all
+}

@@ -1,0 +1,280 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package plugin
+
+import (
+	"context"
+	"slices"
+	"sync"
+
+	v1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/component-helpers/scheduling/corev1"
+	"k8s.io/dynamic-resource-allocation/structured"
+	fwk "k8s.io/kube-scheduler/framework"
+
+	"github.com/tranche-dra/tranche/pkg/claims"
+	"github.com/tranche-dra/tranche/pkg/placement"
+	published "github.com/tranche-dra/tranche/pkg/slices"
+)
+
+// rooms is what is kept on cards for nominated pods: those for whom others gave
+// way, and who wait until these have ended and their claims are released. It is
+// booked as if it were allocated, for every pod of no higher priority, so that
+// neither the model nor the allocator gives it away.
+type rooms struct {
+	framework fwk.Handle
+
+	mutex sync.Mutex
+	// nodes of nominated pods, by what the API server says or the plug-in decided, and
+	// what is kept for them there where it is known.
+	nodes map[types.UID]string
+	by    map[types.UID]*room
+}
+
+// room is what is kept for one pod.
+type room struct {
+	node string
+	uses []use
+	// victims made way for the pod.
+	victims []*v1.Pod
+}
+
+// use is one card of a room.
+type use struct {
+	id structured.DeviceID
+	// consumed of a card that is shared, nil for all of one that is not.
+	consumed map[resourceapi.QualifiedName]resource.Quantity
+}
+
+func newRooms(framework fwk.Handle) *rooms {
+	return &rooms{framework: framework, nodes: map[types.UID]string{}, by: map[types.UID]*room{}}
+}
+
+// handlers for an informer of pods. What is known of nominated pods survives a
+// restart of the scheduler in their status.
+func (r *rooms) handlers() cache.ResourceEventHandler {
+	return cache.ResourceEventHandlerFuncs{
+		AddFunc:    func(obj any) { r.observe(nil, obj) },
+		UpdateFunc: func(was, obj any) { r.observe(was, obj) },
+		DeleteFunc: func(obj any) {
+			if last, ok := obj.(cache.DeletedFinalStateUnknown); ok {
+				obj = last.Obj
+			}
+			if pod, ok := obj.(*v1.Pod); ok {
+				r.forget(pod.UID)
+			}
+		},
+	}
+}
+
+func (r *rooms) observe(was, obj any) {
+	pod, ok := obj.(*v1.Pod)
+	if !ok || len(pod.Spec.ResourceClaims) == 0 {
+		return
+	}
+	node := pod.Status.NominatedNodeName
+	if pod.Spec.NodeName != "" {
+		r.forget(pod.UID)
+		return
+	}
+	// A pod without a nomination may be older news than the decision to nominate it.
+	if before, ok := was.(*v1.Pod); node == "" && (!ok || before.Status.NominatedNodeName == "") {
+		return
+	}
+	r.mutex.Lock()
+	defer r.mutex.Unlock()
+	if node == "" {
+		delete(r.nodes, pod.UID)
+		delete(r.by, pod.UID)
+		return
+	}
+	r.nodes[pod.UID] = node
+}
+
+func (r *rooms) forget(uid types.UID) {
+	r.mutex.Lock()
+	defer r.mutex.Unlock()
+	delete(r.nodes, uid)
+	delete(r.by, uid)
+}
+
+// give notes what a pod is going to have.
+func (r *rooms) give(uid types.UID, to *room) {
+	r.mutex.Lock()
+	defer r.mutex.Unlock()
+	r.nodes[uid], r.by[uid] = to.node, to
+}
+
+func (r *rooms) of(uid types.UID, node string) *room {
+	r.mutex.Lock()
+	defer r.mutex.Unlock()
+	if known := r.by[uid]; known != nil && known.node == node {
+		return known
+	}
+	return nil
+}
+
+// nominated are the nodes that somebody is nominated for.
+func (r *rooms) nominated() sets.Set[string] {
+	r.mutex.Lock()
+	defer r.mutex.Unlock()
+	nodes := sets.New[string]()
+	for _, node := range r.nodes {
+		nodes.Insert(node)
+	}
+	return nodes
+}
+
+// keep books the rooms of others for the attempt, whose copy of what is allocated
+// is its own.
+func (r *rooms) keep(ctx context.Context, a *attempt) {
+	if r == nil || a.allocated == nil {
+		return
+	}
+	for node := range r.nominated() {
+		for _, info := range r.framework.NominatedPodsForNode(node) {
+			pod := info.GetPod()
+			if pod.UID == a.pod.UID || corev1.PodPriority(pod) < corev1.PodPriority(a.pod) {
+				continue
+			}
+			if !waits(pod, r.framework.SharedDRAManager().ResourceClaims()) {
+				continue // it has its shares and is about to be bound
+			}
+			known := r.of(pod.UID, node)
+			if known == nil {
+				known = r.guess(ctx, a, pod, node)
+			}
+			if known != nil {
+				a.keep(known.uses)
+			}
+		}
+	}
+}
+
+// waits tells whether some claim of the pod is not allocated.
+func waits(pod *v1.Pod, tracker fwk.ResourceClaimTracker) bool {
+	return slices.ContainsFunc(claimNames(pod), func(name string) bool {
+		claim, err := tracker.Get(pod.Namespace, name)
+		return err == nil && claim.Status.Allocation == nil && tracker.GetPendingAllocation(claim.UID) == nil
+	})
+}
+
+func (a *attempt) keep(uses []use) {
+	for _, u := range uses {
+		if u.consumed != nil {
+			a.allocated.AggregatedCapacity.Insert(structured.NewDeviceConsumedCapacity(u.id, u.consumed))
+			continue
+		}
+		if a.kept == nil {
+			a.kept = sets.New[structured.DeviceID]()
+		}
+		a.kept.Insert(u.id)
+		a.allocated.AllocatedDevices.Insert(u.id)
+	}
+}
+
+// guess finds a room for a pod of which only its node is known: what it would get
+// if those had ended that end anyway, or all who have to make way for it.
+func (r *rooms) guess(ctx context.Context, a *attempt, pod *v1.Pod, node string) *room {
+	h, info := a.stock.hosts[node], r.node(node)
+	if h == nil || info == nil {
+		return nil
+	}
+	manager := r.framework.SharedDRAManager()
+	b := &attempt{
+		pod: pod, policies: a.policies, wish: wishOf(pod, manager), matcher: a.matcher, ledger: a.ledger, inventory: a.inventory,
+		stock: a.stock, allocated: a.allocated, kept: a.kept, findings: make(map[string]*finding),
+	}
+	if !b.knows() {
+		return nil
+	}
+	for _, all := range []bool{false, true} {
+		for _, other := range info.GetPods() {
+			of, own := belongings(other.GetPod(), manager.ResourceClaims())
+			goes := other.GetPod().DeletionTimestamp != nil || all && corev1.PodPriority(other.GetPod()) < corev1.PodPriority(pod)
+			for _, belonging := range of {
+				if own && goes {
+					b.without(belonging)
+				}
+			}
+		}
+		if uses := b.uses(ctx, h); uses != nil {
+			return &room{node: node, uses: uses}
+		}
+	}
+	return nil
+}
+
+func (r *rooms) node(name string) fwk.NodeInfo {
+	info, err := r.framework.SnapshotSharedLister().NodeInfos().Get(name)
+	if err != nil {
+		return nil
+	}
+	return info
+}
+
+// uses is what the pod would take of the node's cards, nil where it does not fit.
+func (a *attempt) uses(ctx context.Context, h *host) []use {
+	demand, _ := a.demand(ctx, h)
+	choice, ok := a.policies.Choose(a.node(h), demand)
+	if !ok {
+		return nil
+	}
+	uses := make([]use, 0, len(choice))
+	for _, c := range choice {
+		uses = append(uses, h.use(&demand.Parts[c.Part], c.Card))
+	}
+	return uses
+}
+
+// use is what a part consumes of a card.
+func (h *host) use(part *placement.Part, index int) use {
+	u := use{id: h.cards[index].id}
+	model := &h.node.Cards[index]
+	if model.WholeOnly {
+		return u
+	}
+	amount := part.Amount
+	if part.Whole {
+		amount = model.Total
+		amount.Offline = 0
+	}
+	const perPercent = placement.WholeCompute / 100
+	u.consumed = map[resourceapi.QualifiedName]resource.Quantity{
+		claims.Cores:            *resource.NewQuantity(int64(amount.Compute/perPercent), resource.DecimalSI),
+		claims.OfflineCores:     *resource.NewQuantity(int64(amount.Offline/perPercent), resource.DecimalSI),
+		claims.Memory:           *resource.NewQuantity(amount.Memory.Bytes(), resource.BinarySI),
+		published.CapacitySlots: *resource.NewQuantity(1, resource.DecimalSI),
+	}
+	return u
+}
+
+// left are the claims of victims that end or have ended, and that are not released
+// yet: a claim outlives its pod by a moment. By node.
+func (r *rooms) left() map[string][]*belonging {
+	tracker := r.framework.SharedDRAManager().ResourceClaims()
+	pods := r.framework.SharedInformerFactory().Core().V1().Pods().Lister()
+	r.mutex.Lock()
+	defer r.mutex.Unlock()
+	left := map[string][]*belonging{}
+	for _, known := range r.by {
+		for _, victim := range known.victims {
+			now, err := pods.Pods(victim.Namespace).Get(victim.Name)
+			if err == nil && now.UID == victim.UID && now.DeletionTimestamp == nil {
+				continue
+			}
+			of, own := belongings(victim, tracker)
+			for _, b := range of {
+				if own && len(b.claim.Status.ReservedFor) > 0 {
+					left[known.node] = append(left[known.node], b)
+				}
+			}
+		}
+	}
+	return left
+}

@@ -1,0 +1,236 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package plugin
+
+import (
+	"context"
+	"fmt"
+	"maps"
+
+	v1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/dynamic-resource-allocation/resourceclaim"
+	"k8s.io/dynamic-resource-allocation/structured"
+	fwk "k8s.io/kube-scheduler/framework"
+
+	"github.com/tranche-dra/tranche/pkg/card"
+	"github.com/tranche-dra/tranche/pkg/claims"
+	"github.com/tranche-dra/tranche/pkg/placement"
+	"github.com/tranche-dra/tranche/pkg/share"
+)
+
+// supposed is a set of allocated claims that are to be thought of as released.
+type supposed struct {
+	gone map[types.UID]*belonging
+	// freed is what they leave of each card.
+	freed map[structured.DeviceID]freed
+}
+
+// freed is what goes of one card.
+type freed struct {
+	compute, offline                    placement.Milli
+	bytes                               int64
+	shares, onlineShares, offlineShares int32
+	// whole counts those who had all of a card that is never shared.
+	whole int32
+}
+
+// belonging is one allocated claim of a pod.
+type belonging struct {
+	claim *resourceapi.ResourceClaim
+	// results, whoever's devices they are, and parts, those on our cards.
+	results []resourceapi.DeviceRequestAllocationResult
+	parts   []occupied
+}
+
+// occupied is what a claim has of one card.
+type occupied struct {
+	id     structured.DeviceID
+	amount placement.Amount
+	bytes  int64
+	class  share.Class
+	// whole cards that are never shared have no amount.
+	whole bool
+}
+
+func newBelonging(claim *resourceapi.ResourceClaim) *belonging {
+	b := &belonging{claim: claim}
+	for i := range claim.Status.Allocation.Devices.Results {
+		if r := &claim.Status.Allocation.Devices.Results[i]; r.AdminAccess == nil || !*r.AdminAccess {
+			b.results = append(b.results, *r)
+		}
+	}
+	of := holdings(claim) // of ours, in the order of results
+	for i := range b.results {
+		r := &b.results[i]
+		if len(of) == 0 || structured.MakeDeviceID(r.Driver, r.Pool, r.Device) != of[0].id {
+			continue
+		}
+		o := occupied{id: of[0].id, class: of[0].class, whole: r.ShareID == nil}
+		cores, offline, memory := r.ConsumedCapacity[claims.Cores], r.ConsumedCapacity[claims.OfflineCores], r.ConsumedCapacity[claims.Memory]
+		o.bytes = memory.Value()
+		o.amount = placement.Amount{
+			Compute: placement.FromPercent(card.Percent(cores.Value())), Offline: placement.FromPercent(card.Percent(offline.Value())),
+			Memory: card.MiB(o.bytes >> 20), Slots: 1,
+		}
+		b.parts, of = append(b.parts, o), of[1:]
+	}
+	return b
+}
+
+// belongings are the allocated claims of a pod. Not its own says that some other
+// pod uses one of them, too: that this one goes does not release it.
+func belongings(pod *v1.Pod, tracker fwk.ResourceClaimTracker) (of []*belonging, own bool) {
+	own = true
+	for _, name := range claimNames(pod) {
+		claim, err := tracker.Get(pod.Namespace, name)
+		if err != nil {
+			continue
+		}
+		if claim.Status.Allocation == nil {
+			pending := tracker.GetPendingAllocation(claim.UID)
+			if pending == nil {
+				continue
+			}
+			allocated := *claim
+			allocated.Status.Allocation = pending
+			claim = &allocated
+		}
+		for _, consumer := range claim.Status.ReservedFor {
+			own = own && consumer.UID == pod.UID
+		}
+		of = append(of, newBelonging(claim))
+	}
+	return of, own
+}
+
+func claimNames(pod *v1.Pod) []string {
+	var names []string
+	for i := range pod.Spec.ResourceClaims {
+		if name, _, err := resourceclaim.Name(pod, &pod.Spec.ResourceClaims[i]); err == nil && name != nil {
+			names = append(names, *name)
+		}
+	}
+	if s := pod.Status.ExtendedResourceClaimStatus; s != nil {
+		names = append(names, s.ResourceClaimName)
+	}
+	return names
+}
+
+func (s *supposed) supposes() bool { return len(s.gone) > 0 }
+
+func (s *supposed) clone() supposed {
+	return supposed{gone: maps.Clone(s.gone), freed: maps.Clone(s.freed)}
+}
+
+// without thinks of a claim as released.
+func (a *attempt) without(b *belonging) {
+	if a.gone == nil {
+		a.gone, a.freed = make(map[types.UID]*belonging), make(map[structured.DeviceID]freed)
+	}
+	if a.gone[b.claim.UID] == nil {
+		a.gone[b.claim.UID] = b
+		a.shift(b, 1)
+	}
+}
+
+// again takes back without.
+func (a *attempt) again(b *belonging) {
+	if was := a.gone[b.claim.UID]; was != nil {
+		delete(a.gone, b.claim.UID)
+		a.shift(was, -1)
+	}
+}
+
+func (a *attempt) shift(b *belonging, by int32) {
+	for _, o := range b.parts {
+		f := a.freed[o.id]
+		if o.whole {
+			f.whole += by
+		} else {
+			f.compute += placement.Milli(by) * o.amount.Compute
+			f.offline += placement.Milli(by) * o.amount.Offline
+			f.bytes += int64(by) * o.bytes
+			f.shares += by
+		}
+		switch o.class {
+		case share.Online:
+			f.onlineShares += by
+		case share.Offline:
+			f.offlineShares += by
+		case share.NoClass:
+		}
+		a.freed[o.id] = f
+	}
+	a.mutex.Lock()
+	defer a.mutex.Unlock()
+	clear(a.findings)
+}
+
+// PreFilterExtensions is asked to try the pod with others gone or come.
+func (p *Plugin) PreFilterExtensions() fwk.PreFilterExtensions { return p }
+
+// AddPod is told that a pod is to be thought of as being on the node: one that was
+// thought of as gone before, or one that is nominated, whose room is kept anyway.
+func (p *Plugin) AddPod(_ context.Context, state fwk.CycleState, _ *v1.Pod, added fwk.PodInfo, _ fwk.NodeInfo) *fwk.Status {
+	if a, err := attemptOf(state); err == nil && a.supposes() {
+		of, _ := belongings(added.GetPod(), p.view.ResourceClaims())
+		for _, b := range of {
+			a.again(b)
+		}
+	}
+	return nil
+}
+
+// RemovePod is told that a pod is to be thought of as gone from the node. A claim
+// that others use, too, stays.
+func (p *Plugin) RemovePod(_ context.Context, state fwk.CycleState, _ *v1.Pod, removed fwk.PodInfo, _ fwk.NodeInfo) *fwk.Status {
+	if a, err := attemptOf(state); err == nil && a.knows() {
+		if of, own := belongings(removed.GetPod(), p.view.ResourceClaims()); own {
+			for _, b := range of {
+				a.without(b)
+			}
+		}
+	}
+	return nil
+}
+
+// rehearse has the allocator try a node as it is supposed to be. The state is one
+// that was cloned to try it.
+func (p *Plugin) rehearse(ctx context.Context, state fwk.CycleState, a *attempt, node fwk.NodeInfo) *fwk.Status {
+	b, ok := a.Clone().(*attempt)
+	if !ok {
+		return fwk.AsStatus(errNoAttempt)
+	}
+	b.allocated, b.supposed, b.only = a.remaining(), supposed{}, node.Node().Name
+	if _, status := p.allocator(ctx, state, b, []fwk.NodeInfo{node}); !status.IsSuccess() {
+		if status.IsRejected() {
+			return status
+		}
+		return fwk.AsStatus(fmt.Errorf("try node %s with others gone: %w", node.Node().Name, status.AsError()))
+	}
+	return p.DynamicResources.Filter(ctx, state, a.pod, node)
+}
+
+// remaining is what is allocated without what is supposed to be gone.
+func (a *attempt) remaining() *structured.AllocatedState {
+	left := &structured.AllocatedState{
+		AllocatedDevices:         a.allocated.AllocatedDevices.Clone(),
+		AllocatedSharedDeviceIDs: a.allocated.AllocatedSharedDeviceIDs.Clone(),
+		AggregatedCapacity:       a.allocated.AggregatedCapacity.Clone(),
+	}
+	for _, b := range a.gone {
+		for i := range b.results {
+			r := &b.results[i]
+			switch id := structured.MakeDeviceID(r.Driver, r.Pool, r.Device); {
+			case r.ShareID != nil:
+				left.AllocatedSharedDeviceIDs.Delete(structured.MakeSharedDeviceID(id, r.ShareID))
+				left.AggregatedCapacity.Remove(structured.NewDeviceConsumedCapacity(id, r.ConsumedCapacity))
+			case !a.kept.Has(id):
+				left.AllocatedDevices.Delete(id)
+			}
+		}
+	}
+	return left
+}
