@@ -135,6 +135,15 @@ func (c *crowd) waitsFor(name string) string {
 	return c.message(name)
 }
 
+// keepsNobodyOut requires that nothing is expected for the pod: it is decided in one
+// with refusing it.
+func (c *crowd) keepsNobodyOut(name string) {
+	c.Helper()
+	pod, err := c.client.CoreV1().Pods(namespace).Get(c.Context(), name, metav1.GetOptions{})
+	require.NoError(c, err)
+	require.Empty(c, pod.Status.NominatedNodeName)
+}
+
 func (c *crowd) nominated(name string) {
 	c.Helper()
 	c.until(name+" is nominated", func() string {
@@ -240,6 +249,7 @@ func TestNobodyGivesWay(t *testing.T) {
 			c := newCrowd(t, machines(1, "node")...).releasing()
 			c.settle("first", share("10", "30Gi"))
 			require.Contains(t, c.refusedAs("second", share("10", "30Gi"), options...), "no card has 10 percent compute and 30 GiB free")
+			c.keepsNobodyOut("second")
 			c.there("first")
 		})
 	}
@@ -252,6 +262,7 @@ func TestClaimsOfSeveralPodsStay(t *testing.T) {
 	for _, name := range []string{"one", "two"} {
 		pod := share("", "").pod(name)
 		pod.Spec.ResourceClaims[0].ResourceClaimName = new("shared")
+		cpu("1")(pod)
 		c.create(pod)
 		c.until(name+" is bound", func() string {
 			p, err := c.client.CoreV1().Pods(namespace).Get(t.Context(), name, metav1.GetOptions{})
@@ -263,6 +274,9 @@ func TestClaimsOfSeveralPodsStay(t *testing.T) {
 		})
 	}
 	require.Contains(t, c.refusedAs("urgent", share("10", "20Gi"), withPriority(urgent)), "no card has")
+	c.keepsNobodyOut("urgent")
+	c.refusedAs("busy", share("10", "1Gi"), cpu("63"), withPriority(urgent))
+	c.keepsNobodyOut("busy")
 	c.there("one", "two")
 }
 
@@ -321,8 +335,7 @@ func TestRoomOfWhoIsGoneIsGivenAway(t *testing.T) {
 	c.nominated("urgent")
 	require.NotEmpty(t, c.refusedAs("small", share("10", "6Gi")))
 	require.NoError(t, c.client.CoreV1().Pods(namespace).Delete(t.Context(), "urgent", metav1.DeleteOptions{}))
-	c.release("victim")
-	c.placed("small")
+	c.placed("small") // beside the claim of the victim
 }
 
 func TestTwoForWhomOthersGiveWay(t *testing.T) {
