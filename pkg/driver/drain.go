@@ -53,6 +53,10 @@ func (o *open) none() <-chan struct{} {
 	return ch
 }
 
+// answering is how long an answer may take from a handler to kubelet: gRPC does
+// not say when it has left.
+const answering = 100 * time.Millisecond
+
 // drain lets calls end that are under way, and their answers arrive. A call
 // that is cut off is repeated by kubelet only after a minute or more, so a
 // rolling update must cut none. New calls go to the newer instance already. A
@@ -71,6 +75,11 @@ func (d *Driver) drain(ctx context.Context) {
 	case <-limit.C:
 		logger.Info("Calls of kubelet are cut off: they take too long", "waited", d.timing.Drain)
 		return
+	}
+	// A call counts until its handler returns, and the answer is written after that.
+	select {
+	case <-time.After(answering):
+	case <-ctx.Done():
 	}
 	if err := os.Remove(d.sockets.registrationPath()); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		logger.Error(err, "Cannot remove the registration socket early")
