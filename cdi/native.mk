@@ -7,7 +7,6 @@
 #   sim/       libcuda-real.so.1 and libnvidia-ml-real.so.1, the simulated driver
 #   bin/       tranche-simcard
 #   clients/   one program for each file of tests/clients
-#   simtests/  one program for each file of tests/sim
 #   hollow/    a libcuda-real.so.1 that does nothing, for benchmarks
 #
 # FLAVOUR is release, or a sanitizer: asan (with UBSan) or tsan.
@@ -103,25 +102,6 @@ $(NATIVE)/clients/%.py: tests/clients/%.py
 	@mkdir -p $(@D) && echo 'Making $@'
 	$(QUIET)cp $< $@
 
-# The simulated driver's own tests. The program holder is without libcuda.
-SIM_TESTS = $(patsubst %.c,$(NATIVE)/simtests/%,$(notdir $(wildcard tests/sim/memory/*.c tests/sim/testdata/*.c)))
-SIM_TEST_CC = $(NATIVE_CC) -Wno-shadow -Icdi/simdriver
-SIM_TEST_NEEDS = $(wildcard tests/sim/*/*.h) $(NATIVE_HEADERS) cdi/native.mk | $(NATIVE)/sim/libcuda-real.so.1 $(NATIVE)/sim/libnvidia-ml-real.so.1
-
-$(NATIVE)/simtests/holder: tests/sim/testdata/holder.c $(SIM_COMMON) $(SIM_TEST_NEEDS)
-	@mkdir -p $(@D) && echo 'Making $@'
-	$(QUIET)$(SIM_TEST_CC) $(filter %.c,$^) -o $@ -ldl
-
-$(NATIVE)/simtests/ask: tests/sim/testdata/ask.c $(SIM_TEST_NEEDS)
-	@mkdir -p $(@D) && echo 'Making $@'
-	$(QUIET)$(SIM_TEST_CC) $< -o $@ $(NATIVE)/sim/libnvidia-ml-real.so.1
-
-SIM_TEST_RULE = mkdir -p $(@D) && echo 'Making $@' && $(SIM_TEST_CC) $< -o $@ $(NATIVE)/sim/libcuda-real.so.1 -ldl
-$(NATIVE)/simtests/%: tests/sim/memory/%.c $(SIM_TEST_NEEDS)
-	@$(SIM_TEST_RULE)
-$(NATIVE)/simtests/%: tests/sim/testdata/%.c $(SIM_TEST_NEEDS)
-	@$(SIM_TEST_RULE)
-
 # A driver that does nothing, for benchmarks.
 $(NATIVE)/hollow/libcuda-real.so.1: tests/bench/hollow/hollow.c $(NATIVE_HEADERS) cdi/native.mk
 	@mkdir -p $(@D) && echo 'Making $@'
@@ -130,9 +110,8 @@ $(NATIVE)/hollow/libcuda-real.so.1: tests/bench/hollow/hollow.c $(NATIVE_HEADERS
 NATIVE_SIM = $(NATIVE)/sim/libcuda-real.so.1 $(NATIVE)/sim/libnvidia-ml-real.so.1 $(NATIVE)/bin/tranche-simcard
 NATIVE_RUNTIME = $(NATIVE)/runtime/libcuda.so.1 $(NATIVE)/runtime/libnvidia-ml.so.1
 
-.PHONY: native native-sim native-runtime native-clients native-simtests
+.PHONY: native native-sim native-runtime native-clients
 native-sim: $(NATIVE_SIM)
 native-runtime: $(NATIVE_RUNTIME)
 native-clients: $(CLIENTS)
-native-simtests: native-sim $(SIM_TESTS)
 native: native-sim native-runtime native-clients

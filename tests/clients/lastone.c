@@ -5,13 +5,10 @@
  * PROCESSES ask for BYTES at the very same moment, ROUNDS times. BYTES is more than half
  * of what is free: exactly one may get it, and one must.
  */
-#include <limits.h>
-#include <linux/futex.h>
 #include <sched.h>
 #include <signal.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
-#include <sys/syscall.h>
 #include <sys/wait.h>
 
 #include "client.h"
@@ -26,23 +23,18 @@ struct start {
 static struct start *start;
 static uint32_t processes;
 
-/* All of them leave it within some nanoseconds of each other; with rest, who waits for
- * the last one leaves the processor to others, and all leave it a little later. */
-static void together(bool rest)
+/* All of them leave it within some nanoseconds of each other. */
+static void together(void)
 {
 	uint32_t round = __atomic_load_n(&start->round, __ATOMIC_ACQUIRE);
 
 	if (__atomic_add_fetch(&start->arrived, 1, __ATOMIC_ACQ_REL) == processes) {
 		__atomic_store_n(&start->arrived, 0, __ATOMIC_RELAXED);
 		__atomic_store_n(&start->round, round + 1, __ATOMIC_RELEASE);
-		if (rest)
-			syscall(SYS_futex, &start->round, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
 		return;
 	}
 	for (unsigned spins = 0; __atomic_load_n(&start->round, __ATOMIC_ACQUIRE) == round; spins++)
-		if (rest)
-			syscall(SYS_futex, &start->round, FUTEX_WAIT, round, NULL, NULL, 0);
-		else if (spins > 20000)
+		if (spins > 20000)
 			sched_yield();
 }
 
@@ -55,18 +47,17 @@ static void run(uint64_t rounds, size_t bytes)
 		CUresult result;
 		uint32_t lucky;
 
-		together(false);
+		together();
 		result = cuMemAlloc_v2(&address, bytes);
 		if (result == CUDA_SUCCESS)
 			__atomic_add_fetch(&start->lucky, 1, __ATOMIC_SEQ_CST);
 		else
 			expect(result, CUDA_ERROR_OUT_OF_MEMORY, "the last block", __FILE__, __LINE__);
-		/* Who was refused has had the arbiter asked, and comes late. */
-		together(true);
+		together();
 		lucky = __atomic_load_n(&start->lucky, __ATOMIC_SEQ_CST);
 		if (lucky != 1)
 			fail("in round %" PRIu64 " %u processes got the last block", i, lucky);
-		together(false);
+		together();
 		__atomic_store_n(&start->lucky, 0, __ATOMIC_SEQ_CST);
 		if (result == CUDA_SUCCESS)
 			TRY(cuMemFree_v2(address));

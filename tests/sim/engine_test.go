@@ -32,7 +32,7 @@ func cases(t *testing.T, program string) {
 	for _, name := range names {
 		t.Run(strings.ReplaceAll(name[1], "_", " "), func(t *testing.T) {
 			t.Parallel()
-			m := newMachine(t, simcard.Config{UUID: firstUUID, Memory: 2 << 30}, simcard.Config{UUID: secondUUID, Memory: 2 << 30, Index: 1, Minor: 1})
+			m := newDriver(t, program, simcard.Config{UUID: firstUUID, Memory: 2 << 30}, simcard.Config{UUID: secondUUID, Memory: 2 << 30, Index: 1, Minor: 1})
 			m.check(t, program, name[1])
 		})
 	}
@@ -140,7 +140,7 @@ func requireOneAtATime(t *testing.T, runs []simcard.Run) {
 
 func newTenants(t *testing.T) (machine, *simcard.Card) {
 	t.Helper()
-	m := newMachine(t, simcard.Config{UUID: firstUUID, Memory: 4 << 30})
+	m := newDriver(t, "tenant", simcard.Config{UUID: firstUUID, Memory: 4 << 30})
 	return m, m.card(t)
 }
 

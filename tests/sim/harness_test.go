@@ -5,11 +5,49 @@
 package sim_test
 
 import (
+	"cmp"
+	"os"
+	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/tranche-dra/tranche/pkg/simcard"
 )
+
+// builtCUDA is the directory with the simulated libcuda, under the name that
+// programs load.
+var builtCUDA = sync.OnceValues(func() (string, error) {
+	dir, err := built()
+	if err != nil {
+		return "", err
+	}
+	native := filepath.Join(dir, "native")
+	made, cuda := filepath.Join(native, "sim", "libcuda-real.so.1"), filepath.Join(dir, "cuda")
+	err = run("make", "-s", "-C", "../..", "FLAVOUR="+flavour(), "NATIVE="+native, made)
+	err = cmp.Or(err, os.Mkdir(cuda, 0o700), os.Rename(made, filepath.Join(cuda, "libcuda.so.1")))
+	return cuda, err
+})
+
+// programs are those of testdata that use libcuda, by name; each compiled once.
+var programs sync.Map
+
+// newDriver is a machine with cards and the simulated libcuda, on which the
+// program testdata/NAME.c can run.
+func newDriver(t *testing.T, name string, configs ...simcard.Config) machine {
+	t.Helper()
+	m := newMachine(t, configs...)
+	dir, err := builtCUDA()
+	require.NoError(t, err)
+	compiled, _ := programs.LoadOrStore(name, sync.OnceValue(func() error {
+		return compile(filepath.Join(dir, name), filepath.Join("testdata", name+".c"), filepath.Join(dir, "libcuda.so.1"))
+	}))
+	require.NoError(t, compiled.(func() error)())
+	m.programs = dir
+	return m
+}
 
 // check runs one case of a program, which says what is wrong and fails, or
 // neither.

@@ -9,7 +9,10 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strconv"
+	"strings"
+	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -17,6 +20,26 @@ import (
 	"github.com/tranche-dra/tranche/pkg/card"
 	"github.com/tranche-dra/tranche/pkg/simcard"
 )
+
+// driver is the directory with the simulated libcuda and the programs of
+// memory/; made once, with the sanitizer that FLAVOUR names.
+var driver = sync.OnceValues(func() (string, error) {
+	root, err := built()
+	if err != nil {
+		return "", err
+	}
+	dir := filepath.Join(root, "driver")
+	native := filepath.Join(dir, "native")
+	library := filepath.Join(dir, "libcuda.so.1")
+	made := filepath.Join(native, "sim", "libcuda-real.so.1")
+	err = cmp.Or(run("make", "-s", "-C", "../..", "FLAVOUR="+flavour(), "NATIVE="+native, made), os.Rename(made, library))
+	sources, _ := filepath.Glob("memory/*.c")
+	for _, source := range sources {
+		program := filepath.Join(dir, strings.TrimSuffix(filepath.Base(source), ".c"))
+		err = cmp.Or(err, compile(program, source, library, "-ldl"))
+	}
+	return dir, err
+})
 
 // twoCards are one that programs fill up, and one beside it.
 func twoCards(memory uint64, profile int) []simcard.Config {
@@ -26,10 +49,13 @@ func twoCards(memory uint64, profile int) []simcard.Config {
 	}
 }
 
-// program is a program of memory/, which gets the files of the cards.
+// program is a program of memory/ with the cards of m.
 func (m machine) program(t *testing.T, name string, args ...string) *exec.Cmd {
 	t.Helper()
-	cmd := m.command(t, name, args...)
+	dir, err := driver()
+	require.NoError(t, err)
+	cmd := exec.CommandContext(t.Context(), filepath.Join(dir, name), args...)
+	cmd.Env = append(os.Environ(), "LD_LIBRARY_PATH="+dir, simcard.DirEnv+"="+m.cards)
 	for i, id := range []card.UUID{firstUUID, secondUUID} {
 		cmd.Env = append(cmd.Env, fmt.Sprintf("TEST_CARD_%d=%s", i, simcard.Path(m.cards, id)))
 	}
@@ -53,10 +79,6 @@ func (m machine) nothingIsHeld(t *testing.T) {
 func TestMemoryOfTheSimulatedDriver(t *testing.T) {
 	t.Parallel()
 	lists := "../testdata/cuda/"
-	steps := "10"
-	if flavour() == "asan" { // each takes several times as long
-		steps = "3"
-	}
 	for name, tc := range map[string]struct {
 		program string
 		args    []string
@@ -74,7 +96,7 @@ func TestMemoryOfTheSimulatedDriver(t *testing.T) {
 		"arrays":                                   {program: "arrays"},
 		"memory that processes share":              {program: "shared"},
 		"processes that are killed at any instant": {program: "kills", args: []string{cmp.Or(os.Getenv("KILLS"), "30")}},
-		"processes that are killed between two instructions": {program: "steps", args: []string{steps}, steps: true},
+		"processes that are killed between two instructions": {program: "steps", args: []string{"10"}, steps: true},
 		"fork and exec":                                    {program: "forks"},
 		"a program that closes all descriptors":            {program: "closes"},
 		"two copies of the library in one process":         {program: "second", copies: true},

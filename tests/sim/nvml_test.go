@@ -32,31 +32,44 @@ const (
 	mib        = uint64(1 << 20)
 )
 
-// built is a directory with the simulated libraries under the names that programs
-// load, the programs of testdata and of memory/, and tranche-simcard. Make builds
-// them, where they are not there yet, with the sanitizer that FLAVOUR names.
+// built is the directory with the simulated NVML, under the name that programs
+// load, tranche-simcard and the programs of testdata; made once, with the
+// sanitizer that FLAVOUR names.
 var built = sync.OnceValues(func() (string, error) {
-	if out, err := exec.Command("make", "-s", "-C", "../..", "FLAVOUR="+flavour(), "native-simtests").CombinedOutput(); err != nil {
-		return "", fmt.Errorf("make native-simtests: %w: %s", err, out)
-	}
 	dir, err := os.MkdirTemp("", "sim")
 	if err != nil {
 		return "", err
 	}
-	native, err := filepath.Abs(filepath.Join("../../build/native", flavour()))
-	for name, made := range map[string]string{"libcuda.so.1": "sim/libcuda-real.so.1", "libnvidia-ml.so.1": "sim/libnvidia-ml-real.so.1"} {
-		// A copy: where the name leads elsewhere, so does the search for other libraries.
-		content, failed := os.ReadFile(filepath.Join(native, made))
-		err = cmp.Or(err, failed, os.WriteFile(filepath.Join(dir, name), content, 0o700))
-	}
-	programs, _ := filepath.Glob(filepath.Join(native, "simtests", "*"))
-	for _, program := range append(programs, filepath.Join(native, "bin", "tranche-simcard")) {
-		err = cmp.Or(err, os.Symlink(program, filepath.Join(dir, filepath.Base(program))))
-	}
+	native := filepath.Join(dir, "native")
+	made, library := filepath.Join(native, "sim", "libnvidia-ml-real.so.1"), filepath.Join(dir, "libnvidia-ml.so.1")
+	tool := filepath.Join(native, "bin", "tranche-simcard")
+	err = run("make", "-s", "-C", "../..", "FLAVOUR="+flavour(), "NATIVE="+native, made, tool)
+	err = cmp.Or(err, os.Rename(made, library), os.Rename(tool, filepath.Join(dir, "tranche-simcard")))
+	cards, _ := filepath.Glob("../../cdi/simdriver/card/*.c")
+	err = cmp.Or(err, compile(filepath.Join(dir, "ask"), "testdata/ask.c", library))
+	err = cmp.Or(err, compile(filepath.Join(dir, "holder"), append(cards, "testdata/holder.c", "-ldl")...))
 	return dir, err
 })
 
 func flavour() string { return cmp.Or(os.Getenv("FLAVOUR"), "release") }
+
+func compile(program string, args ...string) error {
+	args = append(args, "-std=c11", "-D_GNU_SOURCE", "-Wall", "-Wextra", "-Werror", "-g", "-pthread", "-I../../cdi/abi", "-I../../cdi/simdriver", "-o", program)
+	switch flavour() {
+	case "asan":
+		args = append(args, "-fsanitize=address,undefined", "-fno-sanitize-recover=undefined")
+	case "tsan":
+		args = append(args, "-fsanitize=thread")
+	}
+	return run("cc", args...)
+}
+
+func run(program string, args ...string) error {
+	if out, err := exec.Command(program, args...).CombinedOutput(); err != nil {
+		return fmt.Errorf("%s: %w: %s", program, err, out)
+	}
+	return nil
+}
 
 func TestMain(m *testing.M) {
 	code := m.Run()

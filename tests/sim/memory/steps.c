@@ -4,7 +4,6 @@
  * victim is run through one call step by step; how many steps that takes is counted first, then
  * others are killed after some of them. The argument is how many.
  */
-#include <sched.h>
 #include <sys/ptrace.h>
 
 #include "check.h"
@@ -230,17 +229,6 @@ static unsigned long run(size_t row, unsigned long steps)
 	return step;
 }
 
-/* Keeps this process and its victims, which take turns at every step, on one processor:
- * to wake somebody on another takes several times as long. */
-static void stay(void)
-{
-	cpu_set_t here;
-
-	CPU_ZERO(&here);
-	CPU_SET((size_t)sched_getcpu(), &here);
-	CHECK(sched_setaffinity(0, sizeof(here), &here) == 0);
-}
-
 int main(int argc, char **argv)
 {
 	CUcontext context;
@@ -251,7 +239,6 @@ int main(int argc, char **argv)
 		return 0;
 	}
 	CHECK(argc == 2);
-	stay();
 	context = new_context(0);
 	for (size_t row = 0; row < sizeof(rows) / sizeof(rows[0]); row++) {
 		unsigned long all = run(row, 100000000), many = strtoul(argv[1], NULL, 10);
