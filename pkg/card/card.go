@@ -25,6 +25,9 @@ func (m MiB) Bytes() int64 { return int64(m) << 20 }
 // FloorMiB is the number of whole MiB in n bytes.
 func FloorMiB(n uint64) MiB { return MiB(n >> 20) }
 
+// CeilMiB is how many MiB n bytes take.
+func CeilMiB(n int64) MiB { return MiB((n + 1<<20 - 1) >> 20) }
+
 // String prints the amount as a Kubernetes quantity, for example "4096Mi".
 func (m MiB) String() string { return fmt.Sprintf("%dMi", int64(m)) }
 

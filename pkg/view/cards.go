@@ -77,7 +77,7 @@ func compareIndex(a, b *int) int {
 
 func cardOf(node string, d *resourceapi.Device) *Card {
 	c := &Card{
-		Node: node, Device: d.Name,
+		Node: node, Device: d.Name, Published: d,
 		UUID:         text(d, slices.AttributeUUID),
 		Model:        text(d, slices.AttributeProductName),
 		Vendor:       text(d, slices.AttributeVendor),

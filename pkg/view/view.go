@@ -75,6 +75,8 @@ type Card struct {
 	Slots        *Amount[int]          `json:"slots,omitempty"`
 	// Taints that stand; none means healthy.
 	Taints []Taint `json:"taints,omitempty"`
+	// Published is the card as its driver publishes it.
+	Published *resourceapi.Device `json:"-"`
 }
 
 // Taint is one reason not to use a card.

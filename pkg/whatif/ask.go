@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	stdslices "slices"
 	"strings"
 
 	resourceapi "k8s.io/api/resource/v1"
@@ -14,8 +13,8 @@ import (
 	dracel "k8s.io/dynamic-resource-allocation/cel"
 
 	"github.com/tranche-dra/tranche/deviceclasses"
-	"github.com/tranche-dra/tranche/pkg/api/v1alpha1"
 	"github.com/tranche-dra/tranche/pkg/card"
+	"github.com/tranche-dra/tranche/pkg/claims"
 	"github.com/tranche-dra/tranche/pkg/placement"
 	"github.com/tranche-dra/tranche/pkg/share"
 	"github.com/tranche-dra/tranche/pkg/slices"
@@ -96,7 +95,7 @@ func (a *asker) part(claim *resourceapi.ResourceClaimSpec, request *resourceapi.
 	}
 	part := placement.Part{Cards: int(max(exactly.Count, 1))}
 	var err error
-	if part.Class, err = shareClass(claim, request.Name, class); err != nil {
+	if part.Class, err = claims.ClassAsked(claim, request.Name, class); err != nil {
 		return part, err
 	}
 	if exactly.Capacity == nil || len(exactly.Capacity.Requests) == 0 {
@@ -132,39 +131,12 @@ func amount(requests map[resourceapi.QualifiedName]resource.Quantity) (placement
 	if memory.Sign() <= 0 || memory.CmpInt64(maxMemory.Bytes()) > 0 {
 		return a, fmt.Errorf("memory of %s: from %s to what the card has is right", memory.String(), slices.MinMemory)
 	}
-	a.Memory = max(card.MiB((memory.Value()+1<<20-1)>>20), slices.MinMemory)
+	a.Memory = max(card.CeilMiB(memory.Value()), slices.MinMemory)
 	return a, nil
 }
 
 // maxMemory is far above what any card has, and far from overflowing.
 const maxMemory card.MiB = 1 << 40
-
-// shareClass is online, offline or none, by the class and then the claim.
-func shareClass(claim *resourceapi.ResourceClaimSpec, request string, class *resourceapi.DeviceClass) (share.Class, error) {
-	var configs []resourceapi.DeviceConfiguration
-	for _, c := range class.Spec.Config {
-		configs = append(configs, c.DeviceConfiguration)
-	}
-	for _, c := range claim.Devices.Config {
-		if len(c.Requests) == 0 || stdslices.Contains(c.Requests, request) {
-			configs = append(configs, c.DeviceConfiguration)
-		}
-	}
-	found := share.NoClass
-	for _, c := range configs {
-		if c.Opaque == nil || c.Opaque.Driver != slices.DriverName {
-			continue
-		}
-		config, err := v1alpha1.Decode(c.Opaque.Parameters.Raw)
-		if err != nil {
-			return found, fmt.Errorf("read configuration: %w", err)
-		}
-		if config.Class != nil {
-			found = *config.Class
-		}
-	}
-	return found, nil
-}
 
 // selectors compiles the selectors of class and request into one question.
 func (a *asker) selectors(of ...[]resourceapi.DeviceSelector) (func(*placement.Node, int) bool, error) {

@@ -10,7 +10,6 @@ import (
 	"github.com/tranche-dra/tranche/pkg/card"
 	"github.com/tranche-dra/tranche/pkg/placement"
 	"github.com/tranche-dra/tranche/pkg/share"
-	"github.com/tranche-dra/tranche/pkg/slices"
 	"github.com/tranche-dra/tranche/pkg/view"
 )
 
@@ -24,7 +23,6 @@ type cluster struct {
 
 func clusterOf(o view.Objects) *cluster {
 	seen := view.Of(o)
-	published := devicesOf(o.Slices)
 	c := &cluster{devices: map[string][]*resourceapi.Device{}}
 	at := map[[2]string]*placement.Card{}
 	// Cards come by node.
@@ -35,7 +33,7 @@ func clusterOf(o view.Objects) *cluster {
 		}
 		n := &c.nodes[len(c.nodes)-1]
 		n.Cards = append(n.Cards, cardOf(from))
-		c.devices[n.Name] = append(c.devices[n.Name], published[[2]string{from.Node, from.Device}])
+		c.devices[n.Name] = append(c.devices[n.Name], from.Published)
 	}
 	next := 0
 	for i := range c.nodes {
@@ -53,31 +51,6 @@ func clusterOf(o view.Objects) *cluster {
 		c.held = append(c.held, placement.Expected{Demand: placement.Demand{Parts: []placement.Part{partOf(s)}}, Weight: 1})
 	}
 	return c
-}
-
-func devicesOf(all []resourceapi.ResourceSlice) map[[2]string]*resourceapi.Device {
-	newest := map[string]int64{}
-	for i := range all {
-		// Pools of other drivers may be called after the node as well.
-		if pool := all[i].Spec.Pool; all[i].Spec.Driver == slices.DriverName {
-			newest[pool.Name] = max(newest[pool.Name], pool.Generation)
-		}
-	}
-	devices := map[[2]string]*resourceapi.Device{}
-	for i := range all {
-		spec := &all[i].Spec
-		if spec.Driver != slices.DriverName || spec.Pool.Generation < newest[spec.Pool.Name] {
-			continue
-		}
-		node := spec.Pool.Name
-		if spec.NodeName != nil {
-			node = *spec.NodeName
-		}
-		for j := range spec.Devices {
-			devices[[2]string{node, spec.Devices[j].Name}] = &spec.Devices[j]
-		}
-	}
-	return devices
 }
 
 func cardOf(from *view.Card) placement.Card {

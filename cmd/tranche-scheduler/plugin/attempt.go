@@ -220,7 +220,7 @@ func (a *attempt) take(c *placement.Card, id structured.DeviceID) {
 	c.Free.Compute = max(c.Free.Compute-percent(claims.Cores)+gone.compute, 0)
 	c.Free.Offline = max(c.Free.Offline-percent(claims.OfflineCores)+gone.offline, 0)
 	if q := consumed[claims.Memory]; q != nil {
-		c.Free.Memory = max(c.Free.Memory-card.MiB((q.Value()-gone.bytes+1<<20-1)>>20), 0)
+		c.Free.Memory = max(c.Free.Memory-card.CeilMiB(q.Value()-gone.bytes), 0)
 	}
 	var shares int32 = 1
 	if q := consumed[published.CapacitySlots]; q != nil {

@@ -12,7 +12,6 @@ import (
 	"k8s.io/dynamic-resource-allocation/resourceclaim"
 	fwk "k8s.io/kube-scheduler/framework"
 
-	"github.com/tranche-dra/tranche/pkg/api/v1alpha1"
 	"github.com/tranche-dra/tranche/pkg/card"
 	"github.com/tranche-dra/tranche/pkg/claims"
 	"github.com/tranche-dra/tranche/pkg/placement"
@@ -105,7 +104,9 @@ func (w *wish) addClaim(claim *resourceapi.ResourceClaim, known classes) {
 			w.complete = false
 			continue
 		}
-		part := placement.Part{Cards: int(max(exactly.Count, 1)), Class: classOf(claim, request.Name, class)}
+		part := placement.Part{Cards: int(max(exactly.Count, 1))}
+		// A configuration that cannot be read is refused by the node, which says so.
+		part.Class, _ = claims.ClassAsked(&claim.Spec, request.Name, class)
 		a := asked{
 			selection:   newSelection(class, exactly.Selectors),
 			tolerations: exactly.Tolerations,
@@ -169,29 +170,5 @@ func memory(q resource.Quantity, otherwise string) (card.MiB, string) {
 	if q.CmpInt64(maxMemory.Bytes()) > 0 {
 		return maxMemory, otherwise
 	}
-	return max(card.MiB((q.Value()+1<<20-1)>>20), published.MinMemory), otherwise
-}
-
-// classOf is the share's class by the configuration of its device class and of
-// the claim, of which the later wins.
-func classOf(claim *resourceapi.ResourceClaim, request string, class *resourceapi.DeviceClass) share.Class {
-	found := share.NoClass
-	take := func(c resourceapi.DeviceConfiguration) {
-		if c.Opaque == nil || c.Opaque.Driver != v1alpha1.DriverName {
-			return
-		}
-		// A config that cannot be read is refused by the node, which says so.
-		if config, err := v1alpha1.Decode(c.Opaque.Parameters.Raw); err == nil && config.Class != nil {
-			found = *config.Class
-		}
-	}
-	for _, c := range class.Spec.Config {
-		take(c.DeviceConfiguration)
-	}
-	for _, c := range claim.Spec.Devices.Config {
-		if len(c.Requests) == 0 || slices.Contains(c.Requests, request) {
-			take(c.DeviceConfiguration)
-		}
-	}
-	return found
+	return max(card.CeilMiB(q.Value()), published.MinMemory), otherwise
 }
