@@ -176,7 +176,7 @@ bench-cluster: images ## Measure pods on a real node
 SCHEDULERFLAGS ?=
 
 .PHONY: bench-scheduler
-bench-scheduler: machine-cluster $(CLUSTER) $(BIN)/tranche-scheduler ## Measure scheduling on 1,000 nodes, beside the stock scheduler, in about 5 minutes; SCHEDULERFLAGS=-short: in one
+bench-scheduler: machine-cluster $(CLUSTER) $(BIN)/tranche-scheduler ## Measure scheduling on 1,000 nodes, beside the stock scheduler, in about 10 minutes; SCHEDULERFLAGS=-short: a smaller one
 	$(GO_BUILD) -o $(BIN)/bench-scheduler ./tests/bench/scheduler
 	'$(CURDIR)/$(CLUSTER)' run $(CLUSTER_FLAGS) -- $(BIN)/bench-scheduler -tranche $(BIN)/tranche-scheduler -tranche-config deployments/static/scheduler/config.yaml $(SCHEDULERFLAGS)
 

@@ -279,7 +279,7 @@ enum lease_view meter_view(struct meter *meter, uint32_t *word, uint64_t *left);
 CUresult meter_await(struct meter *meter, enum lease_view *view, uint32_t *word);
 /* Whether that is still said. */
 bool meter_is_wanted(const struct meter *meter);
-/* Says again what is not yet in the demand page, or what changes: under no lock. */
+/* The warden's, under no lock: when nothing will be in flight any more, 0 if nothing is, and what was used. */
 void meter_tell(struct meter *meter, uint64_t ends);
 /* The warden's: takes wants back, or says that the closed word is obeyed. */
 bool lease_take_back(struct lease *lease, const struct census *census);
