@@ -67,7 +67,7 @@ func TestAClusterIsReadFromStandardInput(t *testing.T) {
 	table, err := simulate(t, string(cluster), "--cluster", "-", "--claims", claimsFile, "--count", "3")
 	require.NoError(t, err)
 	require.Contains(t, table, "nodes: 3; cards: 5; claims asked for: 12")
-	require.Contains(t, table, "team/card, under every policy: no card has nobody on it")
+	require.Contains(t, table, "team/card, under every policy: no card is unused")
 
 	text, err := simulate(t, string(cluster), "--cluster=-", "-o", "json")
 	require.NoError(t, err)

@@ -27,8 +27,12 @@ type Shortage struct {
 	Compute, Memory, Both, Slots int
 	// Host nodes have cards enough but lack CPU or memory of the host.
 	Host int
-	// Few nodes have cards that would do, but not as many as are asked for at once.
+	// Few nodes have cards that would do, but not as many as Want asks for at once.
 	Few int
+	// Partly are nodes with room for each part of the demand, but not for all at once.
+	Partly int
+	// Largest is the memory of the largest card.
+	Largest card.MiB
 }
 
 // Explain counts why the demand does not fit on the node. For a demand that fits
@@ -47,12 +51,14 @@ func explain(n *Node, d *Demand) Shortage {
 	if len(d.Parts) > 0 {
 		s.Want = d.Parts[0]
 	}
+	for i := range n.Cards {
+		s.Largest = max(s.Largest, n.Cards[i].Total.Memory)
+	}
 	if Fits(n, d) {
 		return s
 	}
 	for p := range d.Parts {
-		var counts Shortage
-		fit := 0
+		counts, fit := s, 0
 		for c := range n.Cards {
 			why := n.refusal(c, d, &d.Parts[p])
 			if why == accepted {
@@ -62,7 +68,7 @@ func explain(n *Node, d *Demand) Shortage {
 			*counts.of(why)++
 		}
 		if fit < d.Parts[p].Cards {
-			counts.Nodes, counts.Cards, counts.Want = s.Nodes, s.Cards, d.Parts[p]
+			counts.Want = d.Parts[p]
 			if fit > 0 {
 				counts.Few = 1
 			}
@@ -72,7 +78,7 @@ func explain(n *Node, d *Demand) Shortage {
 	if !n.hostFits(d) {
 		s.Host = 1
 	} else {
-		s.Few = 1
+		s.Partly = 1
 	}
 	return s
 }
@@ -109,57 +115,82 @@ func (s *Shortage) merge(o Shortage) {
 	}
 	s.Host += o.Host
 	s.Few += o.Few
+	s.Partly += o.Partly
+	s.Largest = max(s.Largest, o.Largest)
 }
 
 func (s Shortage) sentence() string {
-	head := "no card has " + s.Want.words()
-	if s.Want.Cards > 1 {
-		head = fmt.Sprintf("no node has %d cards with %s", s.Want.Cards, s.Want.words())
-	}
 	var why []string
 	// The first says of what the numbers are.
-	card, all := "card ", "cards "
-	count := func(n int, one, many, what string) {
+	what := ""
+	count := func(n int, one, many string) {
 		switch {
 		case n == 0:
 			return
 		case n == 1:
-			why = append(why, fmt.Sprintf("1 %s%s %s", card, one, what))
+			why = append(why, fmt.Sprintf("1 %s%s", what, one))
+		case what != "":
+			why = append(why, fmt.Sprintf("%d %ss %s", n, strings.TrimSpace(what), many))
 		default:
-			why = append(why, fmt.Sprintf("%d %s%s %s", n, all, many, what))
+			why = append(why, fmt.Sprintf("%d %s", n, many))
 		}
-		card, all = "", ""
+		what = ""
 	}
-	count(s.Memory, "lacks", "lack", "memory")
-	count(s.Compute, "lacks", "lack", "compute")
-	count(s.Both, "lacks", "lack", "both compute and memory")
-	count(s.Slots, "has", "have", "as many shares as it takes")
-	count(s.InUse, "is", "are", "in use")
-	count(s.Whole, "is", "are", "given whole only")
-	count(s.Model, "is", "are", "of another kind")
-	count(s.Tainted, "is", "are", "tainted")
-	card, all = "node ", "nodes "
-	count(s.Few, "has", "have", "some, but not enough at once")
-	card, all = "node ", "nodes "
-	count(s.Host, "lacks", "lack", "CPU or memory of the host")
-	if len(why) == 0 {
-		return head
+	what = "card "
+	count(s.Memory, "lacks memory", "lack memory")
+	count(s.Compute, "lacks compute", "lack compute")
+	count(s.Both, "lacks both compute and memory", "lack both compute and memory")
+	count(s.Slots, "has as many shares as it takes", "have as many shares as they take")
+	count(s.InUse, "is in use", "are in use")
+	count(s.Whole, "is given whole only", "are given whole only")
+	count(s.Model, "is of another kind", "are of another kind")
+	count(s.Tainted, "is tainted", "are tainted")
+	what = "node "
+	count(s.Few, "has such cards, but too few", "have such cards, but too few")
+	count(s.Partly, "has room for each request alone", "have room for each request alone")
+	count(s.Host, "lacks CPU or memory of the host", "lack CPU or memory of the host")
+	said := s.head()
+	if len(why) > 0 {
+		said += ": " + strings.Join(why, ", ")
 	}
-	return head + ": " + strings.Join(why, ", ")
+	if s.Cards > 0 && !s.Want.Whole && s.Want.Amount.Memory > s.Largest {
+		said += fmt.Sprintf("; the largest card has %s", memory(s.Largest))
+	}
+	return said
 }
 
-func (p *Part) words() string {
-	if p.Whole {
-		return "nobody on it"
+// head is what no card has, or no node where cards are not all that is missing.
+func (s *Shortage) head() string {
+	switch want := &s.Want; {
+	case s.Host > 0, s.Partly > 0:
+		return "no node has room for all that is asked for"
+	case want.Whole && want.Cards > 1:
+		return fmt.Sprintf("no node has %d unused cards", want.Cards)
+	case want.Whole:
+		return "no card is unused"
+	case want.Cards > 1:
+		return fmt.Sprintf("no node has %d cards %s", want.Cards, want.words("with"))
+	default:
+		return "no card " + want.words("has")
 	}
-	compute := fmt.Sprintf("%s %% compute", percent(p.Amount.Compute))
-	if p.Amount.Offline > 0 {
-		compute = fmt.Sprintf("%s %% offline compute", percent(p.Amount.Offline))
+}
+
+// words is what the part takes of a card, which has it or is one with it.
+func (p *Part) words(has string) string {
+	var of []string
+	switch {
+	case p.Amount.Offline > 0:
+		of = append(of, percent(p.Amount.Offline)+" % offline compute")
+	case p.Amount.Compute > 0:
+		of = append(of, percent(p.Amount.Compute)+" % compute")
 	}
-	if p.Amount.Memory == 0 {
-		return compute + " free"
+	if p.Amount.Memory > 0 {
+		of = append(of, memory(p.Amount.Memory))
 	}
-	return fmt.Sprintf("%s and %s free", compute, memory(p.Amount.Memory))
+	if len(of) == 0 {
+		return has + " room for a share"
+	}
+	return has + " " + strings.Join(of, " and ") + " free"
 }
 
 func percent(m Milli) string { return strconv.FormatFloat(float64(m)/10, 'f', -1, 64) }

@@ -247,12 +247,12 @@ func TestExplainSaysWhatIsMissing(t *testing.T) {
 		"whole cards that are in use": {
 			[]*placement.Node{node(aCard(900, gib, 1), aCard(900, gib, 1), emptyCard())},
 			whole(2),
-			"no node has 2 cards with nobody on it: 2 cards are in use, 1 node has some, but not enough at once",
+			"no node has 2 unused cards: 2 cards are in use, 1 node has such cards, but too few",
 		},
 		"the host": {
 			[]*placement.Node{{CPU: 8000, FreeCPU: 100, Cards: []placement.Card{emptyCard()}}},
 			&placement.Demand{CPU: 4000, Parts: aShare(100, gib, share.NoClass).Parts},
-			"no card has 10 % compute and 1 GiB free: 1 node lacks CPU or memory of the host",
+			"no node has room for all that is asked for: 1 node lacks CPU or memory of the host",
 		},
 		"another kind": {
 			[]*placement.Node{node(emptyCard(), emptyCard())},
@@ -267,9 +267,28 @@ func TestExplainSaysWhatIsMissing(t *testing.T) {
 		"parts that fit each by itself": {
 			[]*placement.Node{node(emptyCard())},
 			&placement.Demand{Parts: append(aShare(600, gib, share.NoClass).Parts, aShare(600, gib, share.NoClass).Parts...)},
-			"no card has 60 % compute and 1 GiB free: 1 node has some, but not enough at once",
+			"no node has room for all that is asked for: 1 node has room for each request alone",
 		},
-		"nothing": {nil, aShare(100, gib, share.NoClass), "no card has 0 % compute free"},
+		"one whole card": {[]*placement.Node{node(aCard(900, gib, 1), aCard(900, gib, 1))}, whole(1), "no card is unused: 2 cards are in use"},
+		"memory alone": {
+			[]*placement.Node{node(aCard(0, gib, 1), aCard(0, gib, 1))}, aShare(0, 8*gib, share.NoClass), "no card has 8 GiB free: 2 cards lack memory",
+		},
+		"a slot alone": {
+			[]*placement.Node{node(fullOfShares, fullOfShares)},
+			aShare(0, 0, share.NoClass),
+			"no card has room for a share: 2 cards have as many shares as they take",
+		},
+		"more memory than any card has": {
+			[]*placement.Node{node(emptyCard()), node(with(emptyCard(), func(c *placement.Card) { c.Total.Memory, c.Free.Memory = 20000, 20000 }))},
+			aShare(100, 64*gib, share.NoClass),
+			"no card has 10 % compute and 64 GiB free: 2 cards lack memory; the largest card has 24 GiB",
+		},
+		"several cards of a node": {
+			[]*placement.Node{node(aCard(100, gib, 1), emptyCard())},
+			&placement.Demand{Parts: []placement.Part{{Cards: 2, Amount: placement.Amount{Compute: 400, Memory: gib}}}},
+			"no node has 2 cards with 40 % compute and 1 GiB free: 1 card lacks compute, 1 node has such cards, but too few",
+		},
+		"nothing": {nil, aShare(100, gib, share.NoClass), "no card has room for a share"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -224,8 +224,8 @@ func TestPlacementSaysWhatIsMissing(t *testing.T) {
 	f.place(t, f.sleeper("a", "much-memory"), f.sleeper("b", "much-compute"), f.sleeper("c", "much-compute"))
 	for template, want := range map[string][]string{
 		"wish":     {"no card has 40 percent compute and 8 GiB free", "1 card lacks memory", "2 lack both"},
-		"whole":    {"no node has 2 cards with nobody on it", "3 cards are in use"},
-		"too-many": {"no node has 4 cards"},
+		"whole":    {"no node has 2 unused cards", "3 cards are in use"},
+		"too-many": {"no node has 4 unused cards: 3 cards are in use"},
 	} {
 		f.create(t, f.sleeper("wants-"+template, template))
 		message := f.refused(t, "wants-"+template)

@@ -5,6 +5,7 @@ package plugin
 import (
 	"context"
 	"fmt"
+	"strings"
 	"sync"
 
 	v1 "k8s.io/api/core/v1"
@@ -47,13 +48,20 @@ func (p *Plugin) PostFilter(ctx context.Context, state fwk.CycleState, pod *v1.P
 	if err != nil {
 		return result, status
 	}
+	said := a.sum()
 	if p.preempts(state, a) {
-		if result, status = p.preempt(ctx, state, a, nodes); !status.IsRejected() {
+		result, status = p.preempt(ctx, state, a, nodes)
+		switch {
+		case status.IsSuccess() && result != nil && result.NominatingInfo != nil:
+			said = append(said, "less urgent pods give way on node "+result.NominatedNodeName)
+		case !status.IsRejected():
 			return result, status
 		}
+		// Why nobody gives way is said once more for each node: it is left out.
+		status = fwk.NewStatus(status.Code())
 	}
-	if sentence := a.sum(); sentence != "" {
-		status = fwk.NewStatus(status.Code(), sentence)
+	if len(said) > 0 {
+		status = fwk.NewStatus(status.Code(), strings.Join(said, "; "))
 	}
 	return result, status
 }

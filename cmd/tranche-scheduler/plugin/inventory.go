@@ -30,8 +30,6 @@ type stock struct {
 	shared []*resourceapi.ResourceSlice
 	// elsewhere has the devices of shared.
 	elsewhere *foreign
-	// largest is the most that any one card has.
-	largest placement.Amount
 }
 
 // host is what the slices say of one node.
@@ -80,9 +78,6 @@ func (v *inventory) update(list []*resourceapi.ResourceSlice) *stock {
 			h = newHost(name, of)
 		}
 		next.hosts[name] = h
-		for i := range h.node.Cards {
-			next.largest = atLeast(next.largest, h.node.Cards[i].Total)
-		}
 	}
 	v.latest = next
 	return next
@@ -180,13 +175,6 @@ func (h *host) add(from int, s *resourceapi.ResourceSlice) {
 		}
 		h.node.Cards = append(h.node.Cards, model)
 		h.cards = append(h.cards, facts)
-	}
-}
-
-func atLeast(a, b placement.Amount) placement.Amount {
-	return placement.Amount{
-		Compute: max(a.Compute, b.Compute), Offline: max(a.Offline, b.Offline),
-		Memory: max(a.Memory, b.Memory), Slots: max(a.Slots, b.Slots),
 	}
 }
 

@@ -140,7 +140,7 @@ func TestWholeCards(t *testing.T) {
 	w.place(onCard(1, share("10", "1Gi")))
 	require.ElementsMatch(t, []string{"node/card-0", "node/card-2"}, w.place(want{class: "card", count: 2}))
 	require.Equal(t, []string{"node/card-1"}, w.place(share("10", "1Gi")))
-	require.Contains(t, w.refused(want{class: "card"}), "no card has nobody on it: 3 cards are in use")
+	require.Contains(t, w.refused(want{class: "card"}), "no card is unused: 3 cards are in use")
 }
 
 // What the model does not decide is decided by the allocator, with the cards in

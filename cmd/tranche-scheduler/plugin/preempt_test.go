@@ -330,7 +330,8 @@ func TestRoomOfWhoIsGoneIsGivenAway(t *testing.T) {
 	t.Parallel()
 	c := newCrowd(t, machines(1, "node")...)
 	c.settle("victim", share("10", "30Gi"))
-	c.come("urgent", share("10", "35Gi"), withPriority(urgent))
+	require.Equal(t, noCard+"no card has 10 percent compute and 35 GiB free: 1 card lacks memory; less urgent pods give way on node node",
+		c.refusedAs("urgent", share("10", "35Gi"), withPriority(urgent)))
 	c.gone("victim")
 	c.nominated("urgent")
 	require.NotEmpty(t, c.refusedAs("small", share("10", "6Gi")))

@@ -3,7 +3,9 @@
 package plugin
 
 import (
+	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -37,82 +39,54 @@ func preemptible(status *fwk.Status) *fwk.Status {
 	return status
 }
 
-// status says of one node why the pod does not fit there. The scheduler counts
-// the nodes that say the same, so it says no numbers: those of the cards follow
-// behind, in the sentence of sum.
+// status says of one node that the pod does not fit there. The scheduler counts the
+// nodes that say the same, so all say it in the same words: why is counted over all
+// of them by sum.
 func (f *finding) status() *fwk.Status {
+	if f.because == "" && f.shortage.Cards == 0 {
+		return fwk.NewStatus(fwk.UnschedulableAndUnresolvable, "node(s) without cards")
+	}
 	code := fwk.Unschedulable
 	if f.never {
 		code = fwk.UnschedulableAndUnresolvable
 	}
+	return fwk.NewStatus(code, "node(s) without suitable cards")
+}
+
+// sum says why the pod does not fit on those nodes of which that is known.
+func (a *attempt) sum() (said []string) {
+	if !a.knows() {
+		return nil
+	}
+	a.mutex.Lock()
+	defer a.mutex.Unlock()
+	var total placement.Shortage
+	var because string
+	others := 0
+	for _, node := range slices.Sorted(maps.Keys(a.findings)) {
+		switch f := a.findings[node]; {
+		case f.fits, !f.certain: // something else is missing there, or only the allocator can tell
+			others++
+		case f.because != "":
+			others++
+			because = cmp.Or(because, f.because) // one stands for all: they name cards
+		case f.shortage.Cards > 0:
+			total.Add(f.shortage)
+		}
+	}
+	if because != "" {
+		said = append(said, because)
+	}
 	switch {
-	case f.because != "":
-		return fwk.NewStatus(code, f.because)
-	case f.shortage.Cards == 0:
-		return fwk.NewStatus(fwk.UnschedulableAndUnresolvable, "node(s) without cards")
+	case total.Nodes == 0:
+	case others > 0:
+		said = append(said, fmt.Sprintf("on %d of these nodes %s", total.Nodes, spoken(&total)))
+	default:
+		said = append(said, spoken(&total))
 	}
-	what, _, _ := strings.Cut(spoken(&f.shortage), ": ")
-	reason := "node(s) where " + what
-	if why := kinds(&f.shortage); len(why) > 0 {
-		reason += " (" + strings.Join(why, ", ") + ")"
-	}
-	return fwk.NewStatus(code, reason)
+	return said
 }
 
 // spoken is the shortage in a sentence without a percent sign: kube-scheduler gives
 // what it is told to its event recorder as a format.
 func spoken(s *placement.Shortage) string { return strings.ReplaceAll(s.String(), " % ", " percent ") }
-
-// kinds of what is missing on a node.
-func kinds(s *placement.Shortage) []string {
-	var of []string
-	for _, k := range []struct {
-		cards int
-		name  string
-	}{
-		{s.Memory, "memory"},
-		{s.Compute, "compute"},
-		{s.Both, "compute and memory"},
-		{s.Slots, "slots"},
-		{s.InUse, "in use"},
-		{s.Whole, "whole only"},
-		{s.Model, "other kind"},
-		{s.Tainted, "tainted"},
-		{s.Few, "too few"},
-	} {
-		if k.cards > 0 {
-			of = append(of, k.name)
-		}
-	}
-	return of
-}
-
-// sum is what was found about all nodes in one sentence, empty where nothing was
-// looked at.
-func (a *attempt) sum() string {
-	if a == nil || !a.knows() {
-		return ""
-	}
-	a.mutex.Lock()
-	defer a.mutex.Unlock()
-	var total placement.Shortage
-	everNever := true
-	for _, f := range a.findings {
-		switch {
-		case f.fits:
-			return ""
-		case f.because != "", !f.certain:
-			return "" // every node says it, or nobody can
-		}
-		total.Add(f.shortage)
-		everNever = everNever && f.never
-	}
-	if total.Nodes == 0 {
-		return ""
-	}
-	sentence := spoken(&total)
-	if most := a.stock.largest; everNever && !total.Want.Whole && total.Want.Amount.Memory > most.Memory && total.Cards > 0 {
-		sentence += fmt.Sprintf("; the largest card has %d MiB", most.Memory)
-	}
-	return sentence
-}
