@@ -58,10 +58,10 @@ include cdi/native.mk
 ##@ See it work
 
 .PHONY: demo
-demo: images $(BIN)/demo ## Bring up a Kubernetes node with two simulated cards and share them among pods; KEEP=1 leaves a shell in it
+demo: images $(BIN)/demo $(BIN)/tranche-scheduler ## Bring up a Kubernetes node with two simulated cards and share them among pods; KEEP=1 leaves a shell in it
 	@keep='$(if $(KEEP),--keep)'; \
 	if [ -n "$$keep" ] && ! [ -t 0 ]; then echo 'KEEP needs a terminal: the cluster ends with the demo'; keep=; fi; \
-	$(IN_CLUSTER) $$keep -- $(BIN)/demo $$keep
+	$(IN_CLUSTER) $(WITH_SCHEDULER) $$keep -- $(BIN)/demo $$keep
 
 ##@ Test
 
@@ -168,9 +168,9 @@ bench-sharing: machine-native native $(NATIVE)/hollow/libcuda-real.so.1 ## Measu
 	go run ./tests/bench/sharing $(SHARINGFLAGS)
 
 .PHONY: bench-cluster
-bench-cluster: images ## Measure pods on a real node
+bench-cluster: images $(BIN)/tranche-scheduler ## Measure pods on a real node
 	$(GO_BUILD) -o $(BIN)/bench-cluster ./tests/bench/cluster
-	$(IN_CLUSTER) -- $(BIN)/bench-cluster
+	$(IN_CLUSTER) $(WITH_SCHEDULER) -- $(BIN)/bench-cluster
 
 # Such as -short, or -only stock.
 SCHEDULERFLAGS ?=

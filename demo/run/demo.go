@@ -28,14 +28,14 @@ const (
 	// far they get.
 	oneOfThree, anotherOfThree = "part-a", "part-c"
 	fourthPod                  = "demo/examples/two-containers-one-claim"
+	wholeCard                  = "demo/examples/whole-card"
 )
 
 // whatToTry begins where the story ends: card 0 is full but for some memory, card
-// 1 has one pod.
+// 1 has one pod, and another waits until it is empty.
 const whatToTry = `Try next:
   kubectl apply -f demo/examples/notebook     asks for memory only, and finds it on card 0
-  kubectl apply -f demo/examples/whole-card   wants a card for itself, and waits
-  kubectl delete pod pair                     ... until card 1 is empty
+  kubectl delete pod pair                     empties card 1: the pod that waits gets it
   %-41s   who holds what now
   kubectl get resourceslices -o yaml          the cards as they are published
   kubectl get resourceclaims -o yaml          the shares as they were granted
@@ -90,6 +90,9 @@ func (d *demo) run(ctx context.Context) error {
 		return err
 	}
 	if err := d.share(ctx); err != nil {
+		return err
+	}
+	if err := d.noRoom(ctx); err != nil {
 		return err
 	}
 	if err := d.tell(ctx); err != nil {
@@ -203,6 +206,19 @@ func (d *demo) tell(ctx context.Context) error {
 
 // start applies an example and waits until its pods run.
 func (d *demo) start(ctx context.Context, title, example string) ([]types.NamespacedName, error) {
+	pods, err := d.apply(ctx, title, example)
+	if err != nil {
+		return nil, err
+	}
+	if err := d.await(ctx, "the pods of "+example+" to run", d.running(pods)); err != nil {
+		return nil, err
+	}
+	d.say.done("running: %s", names(pods))
+	return pods, nil
+}
+
+// apply begins a step with an example, and gives the example's pods.
+func (d *demo) apply(ctx context.Context, title, example string) ([]types.NamespacedName, error) {
 	d.say.head(title, "kubectl apply -f "+example)
 	printed, err := d.kubectl(ctx, "apply", "-f", example, "-o", "json")
 	if err != nil {
@@ -212,10 +228,6 @@ func (d *demo) start(ctx context.Context, title, example string) ([]types.Namesp
 	if err != nil {
 		return nil, fmt.Errorf("start example %s: %w", example, err)
 	}
-	if err := d.await(ctx, "the pods of "+example+" to run", d.running(pods)); err != nil {
-		return nil, err
-	}
-	d.say.done("running: %s", names(pods))
 	return pods, nil
 }
 

@@ -50,7 +50,7 @@ func TestTheStory(t *testing.T) {
 			d.keep, d.testCluster = test.keep, test.testCluster
 			require.NoError(t, d.run(t.Context()))
 			golden.Equal(t, name+".golden.txt", said.Bytes())
-			require.Equal(t, []string{"apply -k " + localCluster, "apply -f " + threePods + " -o json", "apply -f " + fourthPod + " -o json", "logs part-a", "logs part-a", "logs part-c"}, w.calls)
+			require.Equal(t, []string{"apply -k " + localCluster, "apply -f " + threePods + " -o json", "apply -f " + fourthPod + " -o json", "apply -f " + wholeCard + " -o json", "logs part-a", "logs part-a", "logs part-c"}, w.calls)
 		})
 	}
 }
@@ -79,7 +79,7 @@ func TestWhatStopsTheStory(t *testing.T) {
 			says:   []string{"wait for the cards to be published: not within", "1 of 2 cards are published"},
 		},
 		"a pod cannot be placed: the scheduler's reason is shown": {
-			change: func(w *world) { w.pending = "c" },
+			change: func(w *world) { w.pending["c"] = true },
 			says:   []string{"to run: not within", "default/c is Pending; cannot allocate all claims", "Pod default/c: FailedScheduling: no card"},
 		},
 		"three pods that ought to share a card are on two": {
@@ -93,6 +93,10 @@ func TestWhatStopsTheStory(t *testing.T) {
 		"a pod runs without a share": {
 			change: func(w *world) { delete(w.places, "b") },
 			is:     errPlacement, says: []string{"default/b", "it holds no share"},
+		},
+		"the pod without room finds some": {
+			change: func(w *world) { w.pending["e"] = false },
+			says:   []string{"wait for the scheduler to say why default/e waits: not within", "it has no event FailedScheduling"},
 		},
 		"a program never gets to its limit": {
 			change: func(w *world) { w.silent = true },

@@ -37,8 +37,8 @@ type world struct {
 	cards           int
 	// places is the card on which each pod gets its share.
 	places map[string]int
-	// pending is a pod that cannot be placed.
-	pending string
+	// pending are the pods that cannot be placed.
+	pending map[string]bool
 	// refuses is set where the admission policies work.
 	refuses      bool
 	kubectlFails error
@@ -58,7 +58,7 @@ func newWorld(t *testing.T) *world {
 	t.Helper()
 	w := &world{
 		t: t, client: fake.NewClientset(), ready: 1, arbiters: 1, cards: cards, refuses: true,
-		places: map[string]int{"a": 0, "b": 0, "c": 0, "d": 1},
+		places: map[string]int{"a": 0, "b": 0, "c": 0, "d": 1}, pending: map[string]bool{"e": true},
 	}
 	asked := 0
 	w.client.PrependReactor("create", "resourceclaims", func(action k8stesting.Action) (bool, runtime.Object, error) {
@@ -91,8 +91,11 @@ func (w *world) kubectl(ctx context.Context, args ...string) ([]byte, error) {
 		w.install(ctx)
 		return nil, nil
 	}
-	if args[2] == threePods {
+	switch args[2] {
+	case threePods:
 		return w.pods(ctx, "a", "b", "c"), nil
+	case wholeCard:
+		return w.pods(ctx, "e"), nil
 	}
 	return w.pods(ctx, "d"), nil
 }
@@ -166,7 +169,7 @@ func (w *world) pods(ctx context.Context, names ...string) []byte {
 		}
 		pod.Spec.ResourceClaims = []corev1.PodResourceClaim{{Name: "gpu", ResourceClaimName: &name}}
 		pod.Spec.Containers = []corev1.Container{{Name: "main", Resources: corev1.ResourceRequirements{Claims: []corev1.ResourceClaim{{Name: "gpu"}}}}}
-		if name == w.pending {
+		if w.pending[name] {
 			w.cannotBePlaced(ctx, pod)
 		}
 		_, err := w.client.CoreV1().Pods(pod.Namespace).Create(ctx, pod, metav1.CreateOptions{})
