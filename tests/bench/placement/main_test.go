@@ -111,3 +111,44 @@ func TestPackingPrefersSharedCardsThenNodesInUse(t *testing.T) {
 	require.Greater(t, score(cards(700, 1000)), score(cards(200, 1000)), "then a free card of a node in use")
 	require.Greater(t, score(cards(200, 1000)), score(cards(1000, 1000)), "then a free node")
 }
+
+func TestClusteringKeepsSizesTogether(t *testing.T) {
+	t.Parallel()
+	p := newClustering(nil, 0)
+	share := func(compute placement.Milli) *placement.Demand {
+		return &placement.Demand{Parts: []placement.Part{{Cards: 1, Amount: placement.Amount{Compute: compute}}}}
+	}
+	wholeOf := func(cards int) *placement.Demand {
+		return &placement.Demand{Parts: []placement.Part{{Cards: cards, Whole: true}}}
+	}
+	put := func(n *placement.Node, demands ...*placement.Demand) *placement.Node {
+		for _, d := range demands {
+			choice, fits := p.Choose(n, d)
+			require.True(t, fits)
+			n.Take(d, choice)
+		}
+		return n
+	}
+	full := func() *placement.Node { return cards(1000, 1000, 1000, 1000) }
+	d := share(300)
+	best := []*placement.Node{
+		put(full(), share(200), share(900)), // shares only
+		put(full(), share(200)),
+		put(full(), share(200), wholeOf(1)), // others beside them
+		full(),
+		put(full(), wholeOf(1), wholeOf(2)), // others only
+		put(full(), wholeOf(2)),
+	}
+	var scores []float64
+	for _, n := range best {
+		score, fits := p.Score(n, d)
+		require.True(t, fits)
+		scores = append(scores, score)
+	}
+	require.IsDecreasing(t, scores)
+	two, _ := p.Score(best[5], wholeOf(2))
+	one, _ := p.Score(best[5], wholeOf(1))
+	require.Greater(t, two, one, "tasks of one card and of two are of different sizes")
+	none, _ := p.Score(best[0], &placement.Demand{CPU: 1000})
+	require.Zero(t, none, "nodes are equal for a task without cards")
+}
