@@ -19,6 +19,7 @@ import (
 type open struct {
 	mu   sync.Mutex
 	n    int             // guarded by mu
+	all  int             // guarded by mu; how many have been open so far
 	idle []chan struct{} // guarded by mu; closed when n becomes zero
 }
 
@@ -26,6 +27,14 @@ func (o *open) enter() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.n++
+	o.all++
+}
+
+// opened is how many have been open since the beginning.
+func (o *open) opened() int {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.all
 }
 
 func (o *open) leave() {
@@ -53,33 +62,33 @@ func (o *open) none() <-chan struct{} {
 	return ch
 }
 
-// answering is how long an answer may take from a handler to kubelet: gRPC does
-// not say when it has left.
-const answering = 100 * time.Millisecond
-
 // drain lets calls end that are under way, and their answers arrive. A call
-// that is cut off is repeated by kubelet only after a minute or more, so a
-// rolling update must cut none. New calls go to the newer instance already. A
-// call that waits for another try gives up at once. The registration socket goes
-// only after that: kubelet closes its connection, with all calls on it, when it
-// misses the socket, and that it did so says that it has all answers.
+// that is cut off, or fails, is repeated by kubelet only after a minute or more,
+// so a rolling update must cut none, and a call that waits for another try has
+// it while there is time. New calls go to the newer instance as soon as kubelet
+// is connected to it, and until then to this one. The registration socket goes
+// only when none has come for a while: kubelet closes its connection, with all
+// calls on it, when it misses the socket, and that it did so says that it has all
+// answers.
 func (d *Driver) drain(ctx context.Context) {
 	logger := klog.FromContext(ctx)
 	logger.Info("Asked to stop")
 	close(d.draining)
+	defer time.AfterFunc(d.timing.Drain*2/3, func() { close(d.lastTry) }).Stop()
 	limit := time.NewTimer(d.timing.Drain)
 	defer limit.Stop()
-	select {
-	case <-d.calls.none():
-	case <-ctx.Done():
-	case <-limit.C:
-		logger.Info("Calls of kubelet are cut off: they take too long", "waited", d.timing.Drain)
-		return
-	}
-	// A call counts until its handler returns, and the answer is written after that.
-	select {
-	case <-time.After(answering):
-	case <-ctx.Done():
+	for calls := -1; calls != d.calls.opened(); {
+		calls = d.calls.opened()
+		select {
+		case <-d.calls.none():
+		case <-ctx.Done():
+			return
+		case <-limit.C:
+			logger.Info("Calls of kubelet are cut off: they take too long", "waited", d.timing.Drain)
+			return
+		}
+		// A call counts until its handler returns, and the answer is written after that.
+		sleep(ctx, d.timing.Answer)
 	}
 	if err := os.Remove(d.sockets.registrationPath()); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		logger.Error(err, "Cannot remove the registration socket early")

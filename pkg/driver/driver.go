@@ -104,8 +104,9 @@ type Driver struct {
 
 	registered atomic.Bool
 	serving    atomic.Bool
-	// draining is closed when the process is asked to end.
-	draining chan struct{}
+	// draining is closed when the process is asked to end, lastTry when no more
+	// tries fit into the time that is left.
+	draining, lastTry chan struct{}
 	// fail ends Run with an error; set before any goroutine starts.
 	fail context.CancelCauseFunc
 }
@@ -124,7 +125,7 @@ func New(config Config, d Dependencies) (*Driver, error) {
 	return &Driver{
 		config: config, timing: config.Timing, client: d.Client, watcher: d.Watcher, inventory: d.Inventory,
 		preparer: d.Preparer, events: d.Events, recorder: d.Recorder,
-		publisher: newPublisher(config, d), sockets: s, draining: make(chan struct{}),
+		publisher: newPublisher(config, d), sockets: s, draining: make(chan struct{}), lastTry: make(chan struct{}),
 	}, nil
 }
 
@@ -244,12 +245,12 @@ func (d *Driver) watchCards(ctx context.Context) {
 // letGo waits for the watching of cards to end, but not for long: a call into a
 // driver that hangs does not return.
 func (d *Driver) letGo(ctx context.Context, watched <-chan struct{}) {
-	limit := time.NewTimer(d.timing.Drain)
+	limit := time.NewTimer(d.timing.LetGo)
 	defer limit.Stop()
 	select {
 	case <-watched:
 	case <-limit.C:
-		klog.FromContext(ctx).Info("Watching cards does not end and is left behind", "waited", d.timing.Drain)
+		klog.FromContext(ctx).Info("Watching cards does not end and is left behind", "waited", d.timing.LetGo)
 	}
 }
 

@@ -64,7 +64,8 @@ func TestADriverThatHangsIsToldAndKeepsNobodyFromEnding(t *testing.T) {
 	m := newMachine(t)
 	h := &hung{cards: m.cards, hang: make(chan struct{}), over: make(chan struct{})}
 	defer close(h.over)
-	m.source, m.limit, m.config.Timing.Drain = h, 50*time.Millisecond, 50*time.Millisecond
+	m.source, m.limit = h, 50*time.Millisecond
+	m.config.Timing.Drain, m.config.Timing.LetGo = 50*time.Millisecond, 50*time.Millisecond
 	d := m.start(t)
 	eventually(t, "published", m.api.hasCards(t, 2))
 	until := m.health(t)

@@ -8,7 +8,9 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -103,10 +105,85 @@ func TestTheDriverServesUntilKubeletHasLetGo(t *testing.T) {
 	require.Empty(t, m.sockets(t))
 }
 
+func TestACallThatComesWhileTheLastAnswerLeavesIsAnsweredToo(t *testing.T) {
+	t.Parallel()
+	m := newMachine(t)
+	m.config.Timing.Answer = time.Second
+	entered, release := make(chan struct{}), make(chan struct{})
+	m.preparer = &preparer{prepare: func(_ context.Context, c *resourceapi.ResourceClaim) ([]prepare.Prepared, error) {
+		entered <- struct{}{}
+		<-release
+		return all(c), nil
+	}}
+	c := claim("c")
+	m.api.add(t, c)
+	d := m.start(t)
+	kubelet := m.kubelet(t, "pod-1")
+	answered := make(chan error)
+	call := func() {
+		answer, err := kubelet.NodePrepareResources(t.Context(), &drav1.NodePrepareResourcesRequest{Claims: named(c)})
+		if err == nil && len(answer.Claims[string(c.UID)].Devices) != 1 {
+			err = errors.New(answer.String())
+		}
+		answered <- err
+	}
+	go call()
+	<-entered
+	d.stop()
+	eventually(t, "the driver has begun to stop", func() bool { return driver.IsDraining(d.Driver) })
+	release <- struct{}{}
+	require.NoError(t, <-answered)
+	go call()
+	<-entered
+	require.Never(t, func() bool { return !slices.Contains(m.sockets(t), "gpu.tranche.dev-pod-1-reg.sock") },
+		2*m.config.Timing.Answer, m.config.Timing.Answer/10, "without it kubelet would cut the call")
+	release <- struct{}{}
+	require.NoError(t, <-answered)
+	require.NoError(t, d.wait())
+}
+
+func TestATryGoesOnWhileTheDriverDrains(t *testing.T) {
+	t.Parallel()
+	m := newMachine(t)
+	var tries atomic.Int32
+	var d instance
+	stopped := make(chan struct{})
+	m.preparer = &preparer{prepare: func(_ context.Context, c *resourceapi.ResourceClaim) ([]prepare.Prepared, error) {
+		if tries.Add(1) == 1 {
+			return nil, passing{errors.New("card is away")}
+		}
+		<-stopped
+		if tries.Load() < 4 {
+			return nil, passing{errors.New("card is still away")}
+		}
+		return all(c), nil
+	}}
+	c := claim("c")
+	m.api.add(t, c)
+	d = m.start(t)
+	kubelet := m.kubelet(t, "pod-1")
+	answered := make(chan string, 1)
+	go func() {
+		answer, err := kubelet.NodePrepareResources(t.Context(), &drav1.NodePrepareResourcesRequest{Claims: named(c)})
+		if err != nil {
+			answered <- err.Error()
+			return
+		}
+		answered <- answer.Claims[string(c.UID)].Error
+	}()
+	eventually(t, "the claim was tried", func() bool { return tries.Load() > 0 })
+	d.stop()
+	eventually(t, "the driver has begun to stop", func() bool { return driver.IsDraining(d.Driver) })
+	close(stopped)
+	require.Empty(t, <-answered)
+	require.NoError(t, d.wait())
+}
+
 func TestATryThatWouldWaitGivesUpAtTheEnd(t *testing.T) {
 	t.Parallel()
 	m := newMachine(t)
 	m.config.Timing.RetryFirst, m.config.Timing.RetryMost = patient, patient
+	m.config.Timing.Drain = 3 * time.Second
 	tried := make(chan struct{})
 	m.preparer = &preparer{prepare: func(context.Context, *resourceapi.ResourceClaim) ([]prepare.Prepared, error) {
 		close(tried)

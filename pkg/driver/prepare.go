@@ -148,7 +148,7 @@ func (p plugin) insist(ctx context.Context, do func(context.Context) error, tell
 		case <-ctx.Done():
 			pause.Stop()
 			return fmt.Errorf("%w (tried %d times)", err, attempt)
-		case <-p.draining:
+		case <-p.lastTry:
 			pause.Stop()
 			return fmt.Errorf("%w (tried %d times, the driver is stopping)", err, attempt)
 		case <-pause.C:

@@ -31,9 +31,16 @@ type Timing struct {
 	HealthResend time.Duration
 	// Sweep is how often sockets are looked for that killed pods left. Default 1 min.
 	Sweep time.Duration
-	// Drain is how long calls that are under way, of kubelet and into the
-	// cards' driver, may go on after the process was asked to end. Default 3 s.
+	// Drain is how long calls of kubelet that are under way may go on after the
+	// process was asked to end; for two thirds of it they try again. Default 8 s:
+	// with LetGo it fits into the 15 s that the pod is given.
 	Drain time.Duration
+	// Answer is how long an answer may take from its handler to kubelet: gRPC
+	// does not say when it has left. Default 100 ms.
+	Answer time.Duration
+	// LetGo is how long after that a call into the cards' driver is waited for.
+	// Default 3 s.
+	LetGo time.Duration
 }
 
 func (t Timing) withDefaults() Timing {
@@ -46,7 +53,9 @@ func (t Timing) withDefaults() Timing {
 		Tell:          cmp.Or(t.Tell, 5*time.Second),
 		HealthResend:  cmp.Or(t.HealthResend, 10*time.Second),
 		Sweep:         cmp.Or(t.Sweep, time.Minute),
-		Drain:         cmp.Or(t.Drain, 3*time.Second),
+		Drain:         cmp.Or(t.Drain, 8*time.Second),
+		Answer:        cmp.Or(t.Answer, 100*time.Millisecond),
+		LetGo:         cmp.Or(t.LetGo, 3*time.Second),
 	}
 }
 

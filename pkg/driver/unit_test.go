@@ -103,7 +103,7 @@ func TestInsistUsesKubeletsTimeAndLeavesSomeForTheAnswer(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				p := plugin{&Driver{timing: Timing{}.withDefaults(), draining: make(chan struct{})}}
+				p := plugin{&Driver{timing: Timing{}.withDefaults(), lastTry: make(chan struct{})}}
 				ctx := t.Context()
 				if tc.limit > 0 {
 					var cancel context.CancelFunc
