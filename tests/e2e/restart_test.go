@@ -215,7 +215,13 @@ func TestRollingUpdatesLoseNoPod(t *testing.T) {
 	}
 	events, err := client.CoreV1().Events(n.name).List(t.Context(), metav1.ListOptions{FieldSelector: "reason=FailedPrepareDynamicResources"})
 	require.NoError(t, err)
-	require.Empty(t, events.Items, "no prepare failed")
+	for _, event := range events.Items {
+		// Kubelet reads the claim itself before it asks the driver, and is refused
+		// when the API server's node authorizer has not seen yet that the pod uses it.
+		if !strings.Contains(event.Message, "no relationship found between node") {
+			t.Errorf("a prepare failed: %s: %s", event.InvolvedObject.Name, event.Message)
+		}
+	}
 	t.Logf("%d pods ran through 3 updates", len(names))
 	require.Len(t, driverPIDs(t), 1, "the old drivers have ended")
 }
