@@ -44,7 +44,9 @@ CLIENT_IMAGE := $(IMAGES)/client.tar
 # Quoted for the shell and for go test -exec alike.
 IN_CLUSTER = '$(CURDIR)/$(CLUSTER)' run $(foreach i,$(NODE_IMAGE) $(ARBITER_IMAGE) $(BUSYBOX_IMAGE) $(CLIENT_IMAGE),--image '$(CURDIR)/$(i)') $(CLUSTER_FLAGS)
 # As it is installed: one scheduler for all pods, and never two that allocate claims.
-WITH_SCHEDULER = --scheduler '$(CURDIR)/$(BIN)/tranche-scheduler' --scheduler-config '$(CURDIR)/deployments/static/scheduler/config.yaml'
+WITH_SCHEDULER = --scheduler '$(CURDIR)/$(BIN)/tranche-scheduler' --scheduler-config '$(CURDIR)/deployments/static/scheduler/config.yaml' \
+	--apply '$(CURDIR)/deployments/static/00-namespace.yaml' --apply '$(CURDIR)/deployments/static/scheduler/rbac.yaml' \
+	--scheduler-account tranche-system/tranche-scheduler
 
 # Tools are versions in tests/tools/go.mod; Go builds and caches them.
 TOOL := go tool -modfile='$(CURDIR)/tests/tools/go.mod'

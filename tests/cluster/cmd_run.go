@@ -82,7 +82,7 @@ func run(args []string) (int, error) {
 // runOptions reads the command line of run; it also returns the sources.
 func runOptions(args []string) (cluster.Options, string, error) {
 	o := cluster.Options{InitArgs: []string{initCommand}}
-	var images, extra list
+	var images, manifests, extra list
 	flags := flag.NewFlagSet("run", flag.ContinueOnError)
 	flags.Usage = func() {
 		fmt.Fprintln(flags.Output(), "usage: tranche-cluster run [flags] -- CMD...")
@@ -96,6 +96,8 @@ func runOptions(args []string) (cluster.Options, string, error) {
 	flags.StringVar(&o.Settings.CDIDir, "cdi-dir", "/var/run/cdi", "where containerd looks for CDI specs")
 	flags.StringVar(&o.Settings.Scheduler, "scheduler", "", "program to run in place of kube-scheduler; it must know the same flags")
 	schedulerConfig := flags.String("scheduler-config", "", "KubeSchedulerConfiguration for the scheduler; reaching the API server and leader election are set for it")
+	flags.Var(&manifests, "apply", "manifest to apply before the scheduler starts; may be repeated")
+	flags.StringVar(&o.Settings.SchedulerAccount, "scheduler-account", "", "service account `NAMESPACE/NAME` of an --apply, as which the scheduler runs; it has the rights of system:kube-scheduler otherwise")
 	flags.BoolVar(&o.Settings.FakeNodes, "fake-nodes", false, "run kwok, which keeps nodes with the annotation "+config.FakeNodeAnnotation+" Ready, and pods there running")
 	flags.IntVar(&o.Settings.Verbosity, "v", 2, "verbosity of kubelet's log")
 	flags.Var(&extra, "arg", "further argument of a component, as in kube-apiserver=--audit-log-path=/tmp/audit; may be repeated")
@@ -113,7 +115,10 @@ func runOptions(args []string) (cluster.Options, string, error) {
 		return o, "", errors.New("run nothing: give a command after --, or --keep for a shell")
 	}
 	var err error
-	if o.Images, err = absolute(images); err != nil {
+	if o.Images, err = absolute("image", images); err != nil {
+		return o, "", err
+	}
+	if o.Manifests, err = absolute("manifest", manifests); err != nil {
 		return o, "", err
 	}
 	if err := scheduler(&o.Settings, *schedulerConfig); err != nil {
@@ -131,8 +136,8 @@ func runOptions(args []string) (cluster.Options, string, error) {
 	return o, *sources, nil
 }
 
-// scheduler checks that the program is there and that its configuration is one,
-// before anything is started.
+// scheduler checks that the program is there, that its account can be one and its
+// configuration is one, before anything is started.
 func scheduler(s *config.Settings, file string) error {
 	if s.Scheduler != "" {
 		path, err := exec.LookPath(s.Scheduler)
@@ -143,6 +148,9 @@ func scheduler(s *config.Settings, file string) error {
 			return fmt.Errorf("find scheduler: %w", err)
 		}
 		s.Scheduler = path
+	}
+	if namespace, name, ok := strings.Cut(s.SchedulerAccount, "/"); s.SchedulerAccount != "" && (!ok || namespace == "" || name == "") {
+		return fmt.Errorf("parse --scheduler-account %s: not NAMESPACE/NAME", s.SchedulerAccount)
 	}
 	if file != "" {
 		content, err := os.ReadFile(file)
@@ -155,16 +163,16 @@ func scheduler(s *config.Settings, file string) error {
 	return err
 }
 
-// absolute checks that the image archives are there, before anything is started.
-func absolute(images []string) ([]string, error) {
-	paths := make([]string, 0, len(images))
-	for _, file := range images {
+// absolute checks that the files are there, before anything is started.
+func absolute(kind string, files []string) ([]string, error) {
+	paths := make([]string, 0, len(files))
+	for _, file := range files {
 		path, err := filepath.Abs(file)
 		if err != nil {
-			return nil, fmt.Errorf("find image: %w", err)
+			return nil, fmt.Errorf("find %s: %w", kind, err)
 		}
 		if _, err := os.Stat(path); err != nil {
-			return nil, fmt.Errorf("find image: %w", err)
+			return nil, fmt.Errorf("find %s: %w", kind, err)
 		}
 		paths = append(paths, path)
 	}

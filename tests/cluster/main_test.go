@@ -41,6 +41,8 @@ func TestRunOptionsAreRefusedBeforeAnythingStarts(t *testing.T) {
 		"a scheduler that is not": {[]string{"--scheduler", "/does/not/exist", "--", "true"}, "find scheduler"},
 		"no configuration":        {[]string{"--scheduler-config", "/does/not/exist", "--", "true"}, "read the scheduler's configuration"},
 		"another configuration":   {[]string{"--scheduler-config", pod, "--", "true"}, "it is a Pod of v1, not a KubeSchedulerConfiguration"},
+		"a manifest that is not":  {[]string{"--apply", "/does/not/exist.yaml", "--", "true"}, "find manifest: stat /does/not/exist.yaml"},
+		"half an account":         {[]string{"--scheduler-account", "name", "--", "true"}, "parse --scheduler-account name: not NAMESPACE/NAME"},
 		"an argument alone":       {[]string{"--arg", "kubelet", "--", "true"}, "parse --arg kubelet"},
 	} {
 		t.Run(name, func(t *testing.T) {

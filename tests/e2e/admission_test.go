@@ -124,11 +124,17 @@ func TestDriverAndArbiterMayOnlyWhatTheyNeed(t *testing.T) {
 func may(t *testing.T, account, verb, group, resource string) bool {
 	t.Helper()
 	resource, subresource, _ := strings.Cut(resource, "/")
+	return mayExactly(t, account, authorizationv1.ResourceAttributes{Verb: verb, Group: group, Resource: resource, Subresource: subresource})
+}
+
+// mayExactly asks it of one object or namespace, where the attributes name one.
+func mayExactly(t *testing.T, account string, action authorizationv1.ResourceAttributes) bool {
+	t.Helper()
 	review, err := client.AuthorizationV1().SubjectAccessReviews().Create(t.Context(), &authorizationv1.SubjectAccessReview{
 		Spec: authorizationv1.SubjectAccessReviewSpec{
 			User:               "system:serviceaccount:" + kube.System + ":" + account,
 			Groups:             []string{"system:serviceaccounts", "system:serviceaccounts:" + kube.System, "system:authenticated"},
-			ResourceAttributes: &authorizationv1.ResourceAttributes{Verb: verb, Group: group, Resource: resource, Subresource: subresource},
+			ResourceAttributes: &action,
 		},
 	}, metav1.CreateOptions{})
 	require.NoError(t, err)

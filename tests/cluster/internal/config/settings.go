@@ -75,6 +75,9 @@ type Settings struct {
 	// reaching the API server and of leader election does not count. Empty is
 	// Kubernetes' default.
 	SchedulerConfig string
+	// SchedulerAccount is a service account, NAMESPACE/NAME, whose rights the scheduler
+	// has in place of those of system:kube-scheduler, where it is not empty.
+	SchedulerAccount string
 	// FakeNodes is whether nodes marked by FakeNodeAnnotation are kept Ready and
 	// the pods there running.
 	FakeNodes bool

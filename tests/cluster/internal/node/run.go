@@ -142,6 +142,9 @@ func bringUp(ctx context.Context, spec Spec, components *supervisor.Supervisor, 
 	if err := both.Wait(); err != nil {
 		return err
 	}
+	if err := applyManifests(ctx, spec); err != nil {
+		return err
+	}
 	rest, groupCtx := errgroup.WithContext(ctx)
 	last := []string{config.ControllerManager, config.Scheduler, config.Kubelet}
 	if spec.Settings.FakeNodes {

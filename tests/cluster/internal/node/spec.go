@@ -18,6 +18,8 @@ type Spec struct {
 	Tool string
 	// Images are archives to import before the node is there.
 	Images []string
+	// Manifests are applied as soon as the API server is there.
+	Manifests []string
 	// Command is run once the node is Ready. It may be empty where Keep is set.
 	Command []string
 	// Dir is where it runs.

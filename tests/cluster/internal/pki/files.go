@@ -90,9 +90,19 @@ func identities(c Cluster) map[string]Identity {
 	}
 }
 
-// Kubeconfig renders a client's configuration with everything inside.
+// Kubeconfig renders the configuration of a client with a certificate, with everything inside.
 func Kubeconfig(server string, authority []byte, client Pair) []byte {
-	b64 := base64.StdEncoding.EncodeToString
+	return kubeconfig(server, authority, "client-certificate-data: "+b64(client.Certificate)+"\n    client-key-data: "+b64(client.Key))
+}
+
+// TokenKubeconfig renders that of a client with a token, which has no character that YAML minds.
+func TokenKubeconfig(server string, authority []byte, token string) []byte {
+	return kubeconfig(server, authority, "token: "+token)
+}
+
+func b64(of []byte) string { return base64.StdEncoding.EncodeToString(of) }
+
+func kubeconfig(server string, authority []byte, user string) []byte {
 	return fmt.Appendf(nil, `apiVersion: v1
 kind: Config
 current-context: tranche
@@ -104,12 +114,11 @@ clusters:
 users:
 - name: tranche
   user:
-    client-certificate-data: %s
-    client-key-data: %s
+    %s
 contexts:
 - name: tranche
   context:
     cluster: tranche
     user: tranche
-`, server, b64(authority), b64(client.Certificate), b64(client.Key))
+`, server, b64(authority), user)
 }

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"go.yaml.in/yaml/v3"
 )
 
 var testCluster = Cluster{
@@ -99,6 +100,17 @@ func TestKubeconfigHoldsEverything(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, read(t, dir, file), decoded, key)
 	}
+}
+
+func TestATokenTakesTheCertificatesPlace(t *testing.T) {
+	t.Parallel()
+	var config struct {
+		Clusters []struct{ Cluster map[string]string }
+		Users    []struct{ User map[string]string }
+	}
+	require.NoError(t, yaml.Unmarshal(TokenKubeconfig("https://127.0.0.1", []byte("ca"), "header.payload.signature"), &config))
+	require.Equal(t, map[string]string{"server": "https://127.0.0.1", "certificate-authority-data": "Y2E="}, config.Clusters[0].Cluster)
+	require.Equal(t, map[string]string{"token": "header.payload.signature"}, config.Users[0].User)
 }
 
 func TestKeysAreForTheOwnerOnly(t *testing.T) {
