@@ -51,10 +51,12 @@ func newSimulate() *cobra.Command {
 			"and gpu_milli (thousandths of a card), and may have cpu_milli, memory_mib, gpu_memory_mib, gpu_spec\n" +
 			"(models that will do, divided by |) and class. All tasks arrive, and others drawn from them, until --load\n" +
 			"is asked for, in random order; none leaves; one that does not fit is dropped.\n\n" +
-			"A cluster is what kubectl prints of it. CPU and memory of its nodes, constraints and tolerations of claims\n" +
-			"are not looked at.",
+			"A cluster is what kubectl prints of it, devicetaintrules included where there are some. What comes is claims,\n" +
+			"templates, and pods with those that they use. Taints of cards and nodes count, and what tolerates them, and\n" +
+			"nodeSelector; a claim without a pod goes to any node that has no taint. CPU and memory of the nodes are not\n" +
+			"looked at; node affinity and constraints are refused.",
 		Example: "  kubectl tranche simulate --nodes nodes.csv --tasks tasks.csv --plot allocation.svg\n" +
-			"  kubectl get resourceslices,resourceclaims -A -o yaml | kubectl tranche simulate --cluster - --claims claim.yaml --count 20",
+			"  kubectl get nodes,resourceslices,resourceclaims -A -o json | kubectl tranche simulate --cluster - --claims claim.yaml --count 20",
 		Args:         cobra.NoArgs,
 		SilenceUsage: true,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -64,9 +66,9 @@ func newSimulate() *cobra.Command {
 	f := cmd.Flags()
 	f.StringVar(&s.nodes, "nodes", "", "CSV `file` of the trace's nodes")
 	f.StringVar(&s.tasks, "tasks", "", "CSV `file` of the trace's tasks")
-	f.StringVar(&s.cluster, "cluster", "", "YAML or JSON `file` of a cluster's ResourceSlices and ResourceClaims, - for standard input")
-	f.StringVar(&s.claims, "claims", "", "YAML or JSON `file` of ResourceClaims or ResourceClaimTemplates to try (default those of --cluster that wait)")
-	f.IntVar(&s.count, "count", 1, "how many of each claim come")
+	f.StringVar(&s.cluster, "cluster", "", "YAML or JSON `file` of a cluster's Nodes, ResourceSlices and ResourceClaims, - for standard input")
+	f.StringVar(&s.claims, "claims", "", "YAML or JSON `file` of ResourceClaims, ResourceClaimTemplates and Pods to try (default those of --cluster that wait)")
+	f.IntVar(&s.count, "count", 1, "how many of each claim or pod come")
 	f.StringSliceVar(&s.policies, "policy", []string{"spread/binpack", "binpack", "spread", "binpack/spread", "fragmentation"},
 		"`policies` to compare, each one among nodes and one among cards, or one word for both, of binpack, spread and fragmentation")
 	f.Float64Var(&s.load, "load", 130, "`percent` of all compute that a trace is made to ask for")
@@ -185,7 +187,7 @@ func (s *simulation) whatif(ctx context.Context, in io.Reader, out io.Writer, po
 		}
 		asks = whatif.Asks(&claims, s.count)
 	}
-	report, err := whatif.Compare(ctx, cluster.Objects, asks, policies)
+	report, err := whatif.Compare(ctx, &cluster, asks, policies)
 	if err != nil {
 		return err
 	}

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"strings"
 
+	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	dracel "k8s.io/dynamic-resource-allocation/cel"
@@ -20,25 +21,37 @@ import (
 	"github.com/tranche-dra/tranche/pkg/slices"
 )
 
-// Ask is one claim that might come, and how many of it.
+// Ask is one claim, or one pod with its claims, that might come, and how many of it.
 type Ask struct {
-	Name  string
-	Count int
-	spec  *resourceapi.ResourceClaimSpec
+	Name   string
+	Count  int
+	claims []*resourceapi.ResourceClaimSpec
+	// pod that uses them; the zero value for a claim by itself.
+	pod corev1.PodSpec
+	// err is why this cannot be tried.
+	err error
 }
 
-// Asks are the claims and templates of the objects, each count times. Claims that
-// hold cards already are not asked for again.
+// Asks are the pods of the objects that are on no node yet, and the claims and
+// templates that none of them uses, each count times. Claims that hold cards already
+// are not asked for again.
 func Asks(o *Objects, count int) []Ask {
 	var asks []Ask
+	used := map[any]bool{}
+	for i := range o.Pods {
+		if pod := &o.Pods[i]; pod.Spec.NodeName == "" && asksForCards(pod) {
+			asks = append(asks, o.askOf(pod, count, used))
+		}
+	}
 	for i := range o.Claims {
-		if c := &o.Claims[i]; c.Status.Allocation == nil {
-			asks = append(asks, Ask{name(c.Namespace, c.Name), count, &c.Spec})
+		if c := &o.Claims[i]; c.Status.Allocation == nil && !used[&c.Spec] {
+			asks = append(asks, Ask{Name: name(c.Namespace, c.Name), Count: count, claims: []*resourceapi.ResourceClaimSpec{&c.Spec}})
 		}
 	}
 	for i := range o.Templates {
-		t := &o.Templates[i]
-		asks = append(asks, Ask{name(t.Namespace, t.Name), count, &t.Spec.Spec})
+		if t := &o.Templates[i]; !used[&t.Spec.Spec] {
+			asks = append(asks, Ask{Name: name(t.Namespace, t.Name), Count: count, claims: []*resourceapi.ResourceClaimSpec{&t.Spec.Spec}})
+		}
 	}
 	return asks
 }
@@ -62,18 +75,23 @@ func newAsker(ctx context.Context, c *cluster) (*asker, error) {
 	return a, nil
 }
 
-func (a *asker) demand(ask Ask) (placement.Demand, error) {
+func (a *asker) demand(ask *Ask) (placement.Demand, error) {
 	var d placement.Demand
-	for i := range ask.spec.Devices.Requests {
-		request := &ask.spec.Devices.Requests[i]
-		part, err := a.part(ask.spec, request)
-		if err != nil {
-			return d, fmt.Errorf("claim %s, request %s: %w", ask.Name, request.Name, err)
-		}
-		d.Parts = append(d.Parts, part)
+	if ask.err != nil {
+		return d, ask.err
 	}
-	if len(ask.spec.Devices.Constraints) > 0 {
-		return d, fmt.Errorf("claim %s: constraints are not simulated: leave them out to try the rest", ask.Name)
+	for _, spec := range ask.claims {
+		for i := range spec.Devices.Requests {
+			request := &spec.Devices.Requests[i]
+			part, err := a.part(spec, request)
+			if err != nil {
+				return d, fmt.Errorf("claim %s, request %s: %w", ask.Name, request.Name, err)
+			}
+			d.Parts = append(d.Parts, part)
+		}
+		if len(spec.Devices.Constraints) > 0 {
+			return d, fmt.Errorf("claim %s: constraints are not simulated: leave them out to try the rest", ask.Name)
+		}
 	}
 	return d, nil
 }

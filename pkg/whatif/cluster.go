@@ -5,6 +5,7 @@ package whatif
 import (
 	"strconv"
 
+	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
 
 	"github.com/tranche-dra/tranche/pkg/card"
@@ -19,11 +20,19 @@ type cluster struct {
 	nodes   []placement.Node
 	devices map[string][]*resourceapi.Device
 	held    []placement.Expected
+	// hosts by name; none where the export shows no nodes.
+	hosts map[string]*corev1.Node
+	rules []resourceapi.DeviceTaintRule
+	// anyone is the screen of who tolerates nothing.
+	anyone screen
 }
 
-func clusterOf(o view.Objects) *cluster {
-	seen := view.Of(o)
-	c := &cluster{devices: map[string][]*resourceapi.Device{}}
+func clusterOf(o *Objects) *cluster {
+	seen := view.Of(o.Objects)
+	c := &cluster{devices: map[string][]*resourceapi.Device{}, hosts: map[string]*corev1.Node{}, rules: o.Rules}
+	for i := range o.Nodes {
+		c.hosts[o.Nodes[i].Name] = &o.Nodes[i]
+	}
 	at := map[[2]string]*placement.Card{}
 	// Cards come by node.
 	for i := range seen.Cards {
@@ -57,9 +66,6 @@ func cardOf(from *view.Card) placement.Card {
 	c := placement.Card{Name: from.Device, Model: from.Model, WholeOnly: !from.Shared}
 	if from.Index != nil {
 		c.Name = strconv.Itoa(*from.Index)
-	}
-	for _, t := range from.Taints {
-		c.Tainted = c.Tainted || t.Effect != resourceapi.DeviceTaintEffectNone
 	}
 	c.Total = placement.Amount{Compute: placement.WholeCompute, Slots: 1}
 	c.Free = c.Total

@@ -10,6 +10,7 @@ import (
 	"io"
 	"strings"
 
+	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
@@ -22,13 +23,18 @@ import (
 type Objects struct {
 	view.Objects
 	Templates []resourceapi.ResourceClaimTemplate
+	Nodes     []corev1.Node
+	Rules     []resourceapi.DeviceTaintRule
 }
 
-// apiVersion of everything that is read.
-var apiVersion = resourceapi.SchemeGroupVersion.String()
+// Versions of what is read.
+var (
+	core = corev1.SchemeGroupVersion.String()
+	dra  = resourceapi.SchemeGroupVersion.String()
+)
 
-// ErrVersion: the file has our kinds in a version that this does not read.
-var ErrVersion = errors.New("only " + resourceapi.SchemeGroupVersion.String() + " is read")
+// ErrVersion: the file has a kind in another version than the one that is read.
+var ErrVersion = errors.New("this version is not read")
 
 // Read reads YAML or JSON: lists as kubectl get prints them, or objects divided
 // by "---". Objects of other kinds are passed over. file is for errors.
@@ -82,11 +88,17 @@ func (o *Objects) add(raw []byte, of metav1.TypeMeta) error {
 	var err error
 	switch head.Kind {
 	case "ResourceSlice":
-		o.Slices, err = decoded(o.Slices, raw, head.TypeMeta)
+		o.Slices, err = decoded(o.Slices, raw, head.APIVersion, dra)
 	case "ResourceClaim":
-		o.Claims, err = decoded(o.Claims, raw, head.TypeMeta)
+		o.Claims, err = decoded(o.Claims, raw, head.APIVersion, dra)
 	case "ResourceClaimTemplate":
-		o.Templates, err = decoded(o.Templates, raw, head.TypeMeta)
+		o.Templates, err = decoded(o.Templates, raw, head.APIVersion, dra)
+	case "DeviceTaintRule":
+		o.Rules, err = decoded(o.Rules, raw, head.APIVersion, dra)
+	case "Node":
+		o.Nodes, err = decoded(o.Nodes, raw, head.APIVersion, core)
+	case "Pod":
+		o.Pods, err = decoded(o.Pods, raw, head.APIVersion, core)
 	}
 	if err != nil {
 		return fmt.Errorf("%s %s: %w", head.Kind, name(head.Namespace, head.Name), err)
@@ -94,9 +106,9 @@ func (o *Objects) add(raw []byte, of metav1.TypeMeta) error {
 	return nil
 }
 
-func decoded[T any](to []T, raw []byte, is metav1.TypeMeta) ([]T, error) {
-	if is.APIVersion != apiVersion {
-		return to, fmt.Errorf("it is of %s: %w", is.APIVersion, ErrVersion)
+func decoded[T any](to []T, raw []byte, version, want string) ([]T, error) {
+	if version != want {
+		return to, fmt.Errorf("it is of %s: %w: %s is", version, ErrVersion, want)
 	}
 	var object T
 	if err := json.Unmarshal(raw, &object); err != nil {

@@ -9,7 +9,6 @@ import (
 
 	"github.com/tranche-dra/tranche/pkg/placement"
 	"github.com/tranche-dra/tranche/pkg/replay"
-	"github.com/tranche-dra/tranche/pkg/view"
 )
 
 // Report is what would happen under each policy.
@@ -18,6 +17,8 @@ type Report struct {
 	Cards    int       `json:"cards"`
 	Asked    int       `json:"asked"`
 	Policies []Outcome `json:"policies"`
+	// Unknown is what the export does not say, and so was not looked at.
+	Unknown []string `json:"unknown,omitempty"`
 }
 
 // Outcome of one policy.
@@ -52,14 +53,14 @@ type Place struct {
 }
 
 // ErrNoCards: the export shows no card.
-var ErrNoCards = errors.New("the cluster shows no card of gpu.tranche.dev: kubectl get resourceslices,resourceclaims -A -o yaml exports what is needed")
+var ErrNoCards = errors.New("the cluster shows no card of gpu.tranche.dev: kubectl get nodes,resourceslices,resourceclaims -A -o json exports what is needed")
 
 // ErrNoClaims: there is nothing to try.
 var ErrNoClaims = errors.New("nothing is asked for: give claims or templates to try, or an export with claims that wait")
 
 // Compare tries the claims on the cluster under each policy. Copies come in turn:
 // one of each claim, then the second of each, and so on.
-func Compare(ctx context.Context, o view.Objects, asks []Ask, policies []placement.Policies) (*Report, error) {
+func Compare(ctx context.Context, o *Objects, asks []Ask, policies []placement.Policies) (*Report, error) {
 	c := clusterOf(o)
 	if len(c.nodes) == 0 {
 		return nil, ErrNoCards
@@ -71,13 +72,24 @@ func Compare(ctx context.Context, o view.Objects, asks []Ask, policies []placeme
 	if err != nil {
 		return nil, err
 	}
+	if c.anyone, err = c.screen(&Ask{}); err != nil {
+		return nil, err
+	}
+	c.anyone.apply(c.nodes)
 	report := &Report{Nodes: len(c.nodes)}
+	if len(c.hosts) == 0 {
+		report.Unknown = append(report.Unknown, "taints of nodes: the export shows no nodes")
+	}
 	for i := range c.nodes {
 		report.Cards += len(c.nodes[i].Cards)
 	}
-	demands, counts := make([]placement.Demand, len(asks)), make([]int, len(asks))
-	for i, ask := range asks {
+	demands, screens, counts := make([]placement.Demand, len(asks)), make([]screen, len(asks)), make([]int, len(asks))
+	for i := range asks {
+		ask := &asks[i]
 		if demands[i], err = asker.demand(ask); err != nil {
+			return nil, err
+		}
+		if screens[i], err = c.screen(ask); err != nil {
 			return nil, err
 		}
 		counts[i] = ask.Count
@@ -87,7 +99,7 @@ func Compare(ctx context.Context, o view.Objects, asks []Ask, policies []placeme
 	workload := placement.NewWorkload(c.held).Over(pointers(c.nodes))
 	for _, p := range policies {
 		p.Workload = workload
-		outcome := c.try(p, asks, demands)
+		outcome := c.try(p, asks, demands, screens)
 		outcome.Free = replay.FreeOf(outcome.nodes, demands, counts)
 		report.Policies = append(report.Policies, outcome.Outcome)
 	}
@@ -107,23 +119,25 @@ type outcome struct {
 	nodes []placement.Node
 }
 
-func (c *cluster) try(p placement.Policies, asks []Ask, demands []placement.Demand) outcome {
+func (c *cluster) try(p placement.Policies, asks []Ask, demands []placement.Demand, screens []screen) outcome {
 	out := outcome{Outcome: Outcome{Policy: p.String(), Before: allocated(c.nodes), Claims: make([]Claim, len(asks))}}
 	most := 0
 	for i := range c.nodes {
 		out.nodes = append(out.nodes, *c.nodes[i].Clone())
 	}
-	for i, ask := range asks {
-		out.Claims[i] = Claim{Name: ask.Name, Asked: ask.Count, On: []Place{}}
-		most = max(most, ask.Count)
+	for i := range asks {
+		out.Claims[i] = Claim{Name: asks[i].Name, Asked: asks[i].Count, On: []Place{}}
+		most = max(most, asks[i].Count)
 	}
 	for turn := range most {
 		for i := range asks {
 			if turn < asks[i].Count {
-				out.ask(p, &out.Claims[i], &demands[i])
+				screens[i].apply(out.nodes)
+				out.ask(p, &out.Claims[i], &demands[i], &screens[i])
 			}
 		}
 	}
+	c.anyone.apply(out.nodes)
 	out.Allocated = allocated(out.nodes)
 	for i := range out.nodes {
 		for j := range out.nodes[i].Cards {
@@ -136,16 +150,19 @@ func (c *cluster) try(p placement.Policies, asks []Ask, demands []placement.Dema
 }
 
 // ask places one copy of a claim. Of equal nodes the first by name is taken.
-func (o *outcome) ask(p placement.Policies, claim *Claim, d *placement.Demand) {
+func (o *outcome) ask(p placement.Policies, claim *Claim, d *placement.Demand, s *screen) {
 	best, bestScore := -1, math.Inf(-1)
 	for i := range o.nodes {
+		if s.nodes[i] != open {
+			continue
+		}
 		if score, fits := p.Score(&o.nodes[i], d); fits && score > bestScore {
 			best, bestScore = i, score
 		}
 	}
 	if best < 0 {
 		if claim.Missing == "" {
-			claim.Missing = o.missing(d)
+			claim.Missing = s.missing(o.nodes, d)
 		}
 		return
 	}
@@ -157,14 +174,6 @@ func (o *outcome) ask(p placement.Policies, claim *Claim, d *placement.Demand) {
 	for _, u := range choice {
 		claim.On = append(claim.On, Place{n.Name, n.Cards[u.Card].Name})
 	}
-}
-
-func (o *outcome) missing(d *placement.Demand) string {
-	var short placement.Shortage
-	for i := range o.nodes {
-		short.Add(placement.Explain(&o.nodes[i], d))
-	}
-	return short.String()
 }
 
 func allocated(nodes []placement.Node) float64 {

@@ -40,7 +40,7 @@ func policies(t *testing.T) []placement.Policies {
 func TestCompare(t *testing.T) {
 	t.Parallel()
 	cluster, claims := read(t, "testdata/cluster.yaml"), read(t, "testdata/claims.yaml")
-	report, err := whatif.Compare(t.Context(), cluster.Objects, whatif.Asks(&claims, 3), policies(t))
+	report, err := whatif.Compare(t.Context(), &cluster, whatif.Asks(&claims, 3), policies(t))
 	require.NoError(t, err)
 	var table, text bytes.Buffer
 	require.NoError(t, report.WriteTables(&table))
@@ -54,7 +54,7 @@ func TestClaimsThatWaitAreTriedByThemselves(t *testing.T) {
 	cluster := read(t, "testdata/cluster.yaml")
 	asks := whatif.Asks(&cluster, 1)
 	require.Len(t, asks, 1, "what is allocated is not asked for again")
-	report, err := whatif.Compare(t.Context(), cluster.Objects, asks, policies(t)[:1])
+	report, err := whatif.Compare(t.Context(), &cluster, asks, policies(t)[:1])
 	require.NoError(t, err)
 	require.Equal(t, []whatif.Claim{{Name: "team/waits", Asked: 1, Placed: 1, On: []whatif.Place{{Node: "node-b", Card: "0"}}}}, report.Policies[0].Claims)
 }
@@ -90,7 +90,7 @@ func TestWrongFilesAreRefused(t *testing.T) {
 		"not YAML":           {"a: b: c", "read f, document 1: "},
 		"no object":          {"apiVersion: v1\nkind: Pod\n---\n- 1\n", "read f, document 2: it is no Kubernetes object"},
 		"no kind":            {"a: b\n", "read f, document 1: it is no Kubernetes object: it has no kind"},
-		"an older version":   {"apiVersion: resource.k8s.io/v1beta1\nkind: ResourceClaim\nmetadata: {name: a, namespace: team}\n", "read f, document 1: ResourceClaim team/a: it is of resource.k8s.io/v1beta1: only resource.k8s.io/v1 is read"},
+		"an older version":   {"apiVersion: resource.k8s.io/v1beta1\nkind: ResourceClaim\nmetadata: {name: a, namespace: team}\n", "read f, document 1: ResourceClaim team/a: it is of resource.k8s.io/v1beta1: this version is not read: resource.k8s.io/v1 is"},
 		"a field goes wrong": {"apiVersion: v1\nkind: List\nitems:\n- {apiVersion: resource.k8s.io/v1, kind: ResourceSlice, metadata: {name: s}, spec: 3}\n", "read f, document 1: item 1: ResourceSlice s: "},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -110,7 +110,7 @@ func TestWhatCannotBeSimulatedIsSaid(t *testing.T) {
 		require.True(t, json.Valid([]byte(file)))
 		objects, err := whatif.Read(strings.NewReader(file), "f")
 		require.NoError(t, err)
-		_, err = whatif.Compare(t.Context(), cluster.Objects, whatif.Asks(&objects, 1), policies(t))
+		_, err = whatif.Compare(t.Context(), &cluster, whatif.Asks(&objects, 1), policies(t))
 		return err
 	}
 	exactly := func(text string) string {
@@ -141,9 +141,9 @@ func TestWhatCannotBeSimulatedIsSaid(t *testing.T) {
 func TestNothingToTryIsSaid(t *testing.T) {
 	t.Parallel()
 	cluster, claims := read(t, "testdata/cluster.yaml"), read(t, "testdata/claims.yaml")
-	_, err := whatif.Compare(t.Context(), claims.Objects, whatif.Asks(&claims, 1), policies(t))
+	_, err := whatif.Compare(t.Context(), &claims, whatif.Asks(&claims, 1), policies(t))
 	require.ErrorIs(t, err, whatif.ErrNoCards)
-	_, err = whatif.Compare(t.Context(), cluster.Objects, nil, policies(t))
+	_, err = whatif.Compare(t.Context(), &cluster, nil, policies(t))
 	require.ErrorIs(t, err, whatif.ErrNoClaims)
 }
 
@@ -161,7 +161,7 @@ func FuzzRead(f *testing.F) {
 		if err != nil {
 			return
 		}
-		report, err := whatif.Compare(t.Context(), objects.Objects, whatif.Asks(&objects, 2), p)
+		report, err := whatif.Compare(t.Context(), &objects, whatif.Asks(&objects, 2), p)
 		if err == nil {
 			require.NoError(t, report.WriteTables(&bytes.Buffer{}))
 			require.NoError(t, report.WriteJSON(&bytes.Buffer{}))

@@ -48,6 +48,9 @@ func (r *Report) WriteTables(w io.Writer) error {
 	if missing := r.missing(); missing != "" {
 		fmt.Fprintf(&text, "\n%s", missing)
 	}
+	for _, unknown := range r.Unknown {
+		fmt.Fprintf(&text, "\nnot looked at: %s\n", unknown)
+	}
 	if _, err := io.WriteString(w, text.String()); err != nil {
 		return fmt.Errorf("write table: %w", err)
 	}

@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package whatif
+
+import (
+	"fmt"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
+
+	"github.com/tranche-dra/tranche/deviceclasses"
+)
+
+// resourcePrefix of what stands for cards in a pod's limits.
+const resourcePrefix = "tranche.dev/"
+
+// asksForCards tells whether the pod is of interest here.
+func asksForCards(pod *corev1.Pod) bool {
+	return len(pod.Spec.ResourceClaims) > 0 || limitOf(pod) != ""
+}
+
+// limitOf is the resource by which the pod asks for cards without a claim.
+func limitOf(pod *corev1.Pod) string {
+	for _, containers := range [][]corev1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
+		for i := range containers {
+			for resource := range containers[i].Resources.Limits {
+				if strings.HasPrefix(string(resource), resourcePrefix) {
+					return string(resource)
+				}
+			}
+		}
+	}
+	return ""
+}
+
+// askOf is the pod with the claims that it uses, which are marked as used.
+func (o *Objects) askOf(pod *corev1.Pod, count int, used map[any]bool) Ask {
+	ask := Ask{Name: name(pod.Namespace, pod.Name), Count: count, pod: pod.Spec}
+	if limit := limitOf(pod); limit != "" {
+		ask.err = fmt.Errorf("pod %s: limits of %s are not simulated: give a claim of class %s", ask.Name, limit, deviceclasses.Card)
+		return ask
+	}
+	if a := pod.Spec.Affinity; a != nil && a.NodeAffinity != nil && a.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution != nil {
+		ask.err = fmt.Errorf("pod %s: node affinity is not simulated: give a nodeSelector", ask.Name)
+		return ask
+	}
+	for i := range pod.Spec.ResourceClaims {
+		spec, err := o.claimOf(pod, &pod.Spec.ResourceClaims[i])
+		if err != nil {
+			ask.err = fmt.Errorf("pod %s: %w", ask.Name, err)
+			return ask
+		}
+		used[spec] = true
+		ask.claims = append(ask.claims, spec)
+	}
+	return ask
+}
+
+// claimOf finds the claim that was made for the pod, or else what it would be made of.
+func (o *Objects) claimOf(pod *corev1.Pod, ref *corev1.PodResourceClaim) (*resourceapi.ResourceClaimSpec, error) {
+	claim := ref.ResourceClaimName
+	for i := range pod.Status.ResourceClaimStatuses {
+		if s := &pod.Status.ResourceClaimStatuses[i]; s.Name == ref.Name && s.ResourceClaimName != nil {
+			claim = s.ResourceClaimName
+		}
+	}
+	switch {
+	case claim != nil:
+		for i := range o.Claims {
+			c := &o.Claims[i]
+			if c.Namespace != pod.Namespace || c.Name != *claim {
+				continue
+			}
+			if c.Status.Allocation != nil {
+				return nil, fmt.Errorf("claim %s holds its cards already: the pod goes where they are", *claim)
+			}
+			return &c.Spec, nil
+		}
+		return nil, fmt.Errorf("claim %s is not in the file", *claim)
+	case ref.ResourceClaimTemplateName != nil:
+		for i := range o.Templates {
+			if t := &o.Templates[i]; t.Namespace == pod.Namespace && t.Name == *ref.ResourceClaimTemplateName {
+				return &t.Spec.Spec, nil
+			}
+		}
+		return nil, fmt.Errorf("template %s is not in the file", *ref.ResourceClaimTemplateName)
+	}
+	return nil, fmt.Errorf("claim %s names neither a claim nor a template", ref.Name)
+}
