@@ -46,13 +46,22 @@ type attempt struct {
 	supposed
 	kept  sets.Set[structured.DeviceID]
 	rooms *rooms
+	// keeps says that room is kept for somebody else, of either kind.
+	keeps bool
 	// plans, where the pod may make others give way, is what it would take where.
 	plans *plans
 
-	mutex sync.Mutex
-	// findings by node.
-	findings map[string]*finding
+	// findings hold for all copies of the attempt that suppose the same.
+	findings *findings
 }
+
+// findings by node.
+type findings struct {
+	mutex sync.Mutex
+	by    map[string]*finding
+}
+
+func newFindings() *findings { return &findings{by: make(map[string]*finding)} }
 
 // finding is what was found out about one node.
 type finding struct {
@@ -85,14 +94,13 @@ func attemptOf(state fwk.CycleState) (*attempt, error) {
 	return a, nil
 }
 
-// Clone is called to try what would be if pods came or went on a node. What was
-// found so far does not hold for the clone.
+// Clone is called to try what would be if pods came or went on a node.
 func (a *attempt) Clone() fwk.StateData {
 	c := &attempt{
 		pod: a.pod, policies: a.policies, wish: a.wish, matcher: a.matcher, ledger: a.ledger,
 		inventory: a.inventory, stock: a.stock, allocated: a.allocated, trusted: a.trusted, only: a.only,
 		kept: a.kept, rooms: a.rooms, plans: a.plans,
-		findings: make(map[string]*finding),
+		keeps: a.keeps, findings: a.findings,
 	}
 	c.supposed = a.supposed.clone()
 	return c
@@ -100,16 +108,17 @@ func (a *attempt) Clone() fwk.StateData {
 
 // find looks at a node, once.
 func (a *attempt) find(ctx context.Context, name string) *finding {
-	a.mutex.Lock()
-	f := a.findings[name]
-	a.mutex.Unlock()
+	of := a.findings
+	of.mutex.Lock()
+	f := of.by[name]
+	of.mutex.Unlock()
 	if f != nil {
 		return f
 	}
 	f = a.look(ctx, name)
-	a.mutex.Lock()
-	defer a.mutex.Unlock()
-	a.findings[name] = f
+	of.mutex.Lock()
+	defer of.mutex.Unlock()
+	of.by[name] = f
 	return f
 }
 

@@ -51,14 +51,10 @@ func (p *Plugin) PostFilter(ctx context.Context, state fwk.CycleState, pod *v1.P
 	said := a.sum()
 	if p.preempts(state, a) {
 		result, status = p.preempt(ctx, state, a, nodes)
-		switch {
-		case status.IsSuccess() && result != nil && result.NominatingInfo != nil:
-			said = append(said, "less urgent pods give way on node "+result.NominatedNodeName)
-		case !status.IsRejected():
-			return result, status
-		}
-		// Why nobody gives way is said once more for each node: it is left out.
-		status = fwk.NewStatus(status.Code())
+		said = append(said, status.Reasons()...)
+	}
+	if a.keeps {
+		p.shared.rooms.refuse(pod)
 	}
 	if len(said) > 0 {
 		status = fwk.NewStatus(status.Code(), strings.Join(said, "; "))
@@ -117,7 +113,11 @@ func (p *Plugin) Reserve(ctx context.Context, state fwk.CycleState, pod *v1.Pod,
 			return fwk.AsStatus(fmt.Errorf("allocate on node %s, which was found to have room: %w", nodeName, status.AsError()))
 		}
 	}
-	return p.DynamicResources.Reserve(ctx, state, pod, nodeName)
+	status := p.DynamicResources.Reserve(ctx, state, pod, nodeName)
+	if status.IsSuccess() {
+		p.shared.rooms.leave(pod.UID, nodeName)
+	}
+	return status
 }
 
 // allocate runs what PreFilter and Filter left out, with the slices of one node
@@ -141,13 +141,13 @@ type doubts struct {
 	pods  sets.Set[types.UID]
 }
 
-// maxDoubts bounds what is kept of pods that may be long gone.
-const maxDoubts = 1000
+// maxRemembered bounds what is remembered of pods that may be long gone.
+const maxRemembered = 1000
 
 func (d *doubts) add(uid types.UID) {
 	d.mutex.Lock()
 	defer d.mutex.Unlock()
-	if d.pods.Len() >= maxDoubts || d.pods == nil {
+	if d.pods.Len() >= maxRemembered || d.pods == nil {
 		d.pods = sets.New[types.UID]()
 	}
 	d.pods.Insert(uid)

@@ -96,7 +96,7 @@ func judge(t *rapid.T, slice *resourceapi.ResourceSlice, state *structured.Alloc
 	w.addClaim(claim, anyClass{})
 	a := &attempt{
 		policies: policies, wish: w, matcher: newMatcher(features), ledger: newLedger(), inventory: &inventory{},
-		allocated: state, findings: map[string]*finding{},
+		allocated: state, findings: newFindings(),
 	}
 	ordered := a.arrange(t.Context(), []*resourceapi.ResourceSlice{slice})
 	allocator, err := structured.NewAllocator(t.Context(), dynamicresources.AllocatorFeatures(features), *state, anyClass{}, ordered, a.matcher.compiled)

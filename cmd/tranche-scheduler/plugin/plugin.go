@@ -68,7 +68,7 @@ func NewFactory() frameworkruntime.PluginFactory {
 		}
 		features := plfeature.NewSchedulerFeaturesFromGates(utilfeature.DefaultFeatureGate)
 		if common == nil {
-			if common, err = newShared(framework, features); err != nil {
+			if common, err = newShared(ctx, framework, features); err != nil {
 				return nil, err
 			}
 		}
@@ -93,8 +93,8 @@ func NewFactory() frameworkruntime.PluginFactory {
 	}
 }
 
-func newShared(framework fwk.Handle, features plfeature.Features) (*shared, error) {
-	s := &shared{inventory: &inventory{}, ledger: newLedger(), matcher: newMatcher(features), rooms: newRooms(framework)}
+func newShared(ctx context.Context, framework fwk.Handle, features plfeature.Features) (*shared, error) {
+	s := &shared{inventory: &inventory{}, ledger: newLedger(), matcher: newMatcher(features), rooms: newRooms(ctx, framework)}
 	informers := framework.SharedInformerFactory()
 	if _, err := informers.Resource().V1().ResourceClaims().Informer().AddEventHandler(s.ledger.handlers()); err != nil {
 		return nil, fmt.Errorf("follow claims: %w", err)

@@ -15,6 +15,7 @@ import (
 	extenderv1 "k8s.io/kube-scheduler/extender/v1"
 	fwk "k8s.io/kube-scheduler/framework"
 	"k8s.io/kubernetes/pkg/scheduler/apis/config"
+	"k8s.io/kubernetes/pkg/scheduler/framework"
 	"k8s.io/kubernetes/pkg/scheduler/framework/plugins/defaultpreemption"
 	plfeature "k8s.io/kubernetes/pkg/scheduler/framework/plugins/feature"
 	"k8s.io/kubernetes/pkg/scheduler/util"
@@ -51,47 +52,26 @@ func (p *Plugin) preempts(state fwk.CycleState, a *attempt) bool {
 	return a.knows() && state.GetPodGroupSchedulingCycle() == nil
 }
 
-// preempt makes others give way to the pod, where that makes room. Rejected is
-// final: Kubernetes' own preemption, which comes next, would pay no heed to what the
-// pod waits for.
+// preempt makes others give way to the pod, where that makes room and none is about to
+// be free anyway. Rejected is final: Kubernetes' own preemption, which comes next,
+// would do it once more. Why nobody gives way is not said: it is no more than that
+// there is no room.
 func (p *Plugin) preempt(ctx context.Context, state fwk.CycleState, a *attempt, nodes fwk.NodeToStatusReader) (*fwk.PostFilterResult, *fwk.Status) {
-	if node := p.awaited(ctx, a, nodes); node != "" {
-		klog.FromContext(ctx).V(2).Info("Pod waits until claims of pods that gave way are released", "pod", klog.KObj(a.pod), "node", node)
-		return nil, fwk.NewStatus(fwk.UnschedulableAndUnresolvable, "waits until claims of pods that gave way are released")
+	if to := p.awaited(ctx, a, nodes); to != nil {
+		p.shared.rooms.give(a.pod.UID, to)
+		return framework.NewPostFilterResultWithNominatedNode(to.node),
+			fwk.NewStatus(fwk.Success, "waits until claims of pods that end are released on node "+to.node)
 	}
 	a.plans = &plans{by: map[string]*room{}}
 	result, status := p.preemption.Evaluator.Preempt(ctx, state, a.pod, nodes)
 	switch {
 	case status.IsRejected():
-		return result, fwk.NewStatus(fwk.UnschedulableAndUnresolvable, status.Reasons()...)
+		return result, fwk.NewStatus(fwk.UnschedulableAndUnresolvable)
 	case status.IsSuccess() && result != nil && result.NominatingInfo != nil:
-		if to := a.plans.of(result.NominatedNodeName); to != nil {
-			p.shared.rooms.give(a.pod.UID, to)
-		}
+		p.shared.rooms.give(a.pod.UID, a.plans.of(result.NominatedNodeName))
+		status = fwk.NewStatus(fwk.Success, "less urgent pods give way on node "+result.NominatedNodeName)
 	}
 	return result, status
-}
-
-// awaited is a node where the pod fits as soon as victims, its own or others', have
-// ended and their claims are released: evicting more would be too much.
-func (p *Plugin) awaited(ctx context.Context, a *attempt, nodes fwk.NodeToStatusReader) string {
-	for node, of := range p.shared.rooms.left() {
-		status := nodes.Get(node)
-		if status.Code() != fwk.Unschedulable || status.Plugin() != Name {
-			continue
-		}
-		b, ok := a.Clone().(*attempt)
-		if !ok {
-			continue
-		}
-		for _, belonging := range of {
-			b.without(belonging)
-		}
-		if b.find(ctx, node).fits {
-			return node
-		}
-	}
-	return ""
 }
 
 // plans are what the pod would get, and from whom, by node.
@@ -109,10 +89,14 @@ func (s *plans) add(to *room) {
 	s.by[to.node] = to
 }
 
+// of is the plan for a node, which where there is none has just its name.
 func (s *plans) of(node string) *room {
 	s.mutex.Lock()
 	defer s.mutex.Unlock()
-	return s.by[node]
+	if to := s.by[node]; to != nil {
+		return to
+	}
+	return &room{node: node}
 }
 
 // PreEnqueue holds a pod back while its victims are told.
@@ -134,13 +118,10 @@ func (p *Plugin) EventsToRegister(ctx context.Context) ([]fwk.ClusterEventWithHi
 }
 
 // afterDeletion lets a pod have another try that was held back: its victim may be
-// seen to end after its claim was seen to be released. So does it where somebody is
-// gone, or nominated no more, for whom room was kept. Otherwise what counts is the
+// seen to end after its claim was seen to be released. Otherwise what counts is the
 // claim.
-func (p *Plugin) afterDeletion(_ klog.Logger, pod *v1.Pod, was, _ any) (fwk.QueueingHint, error) {
-	gone, ok := was.(*v1.Pod)
-	kept := ok && gone.Spec.NodeName == "" && gone.Status.NominatedNodeName != "" && len(gone.Spec.ResourceClaims) > 0
-	if p.heldBack.remove(pod.UID) || kept {
+func (p *Plugin) afterDeletion(_ klog.Logger, pod *v1.Pod, _, _ any) (fwk.QueueingHint, error) {
+	if p.heldBack.remove(pod.UID) {
 		return fwk.Queue, nil
 	}
 	return fwk.QueueSkip, nil
@@ -155,7 +136,7 @@ type heldBack struct {
 func (h *heldBack) add(uid types.UID) {
 	h.mutex.Lock()
 	defer h.mutex.Unlock()
-	if h.pods == nil || h.pods.Len() >= maxDoubts {
+	if h.pods == nil || h.pods.Len() >= maxRemembered {
 		h.pods = sets.New[types.UID]()
 	}
 	h.pods.Insert(uid)

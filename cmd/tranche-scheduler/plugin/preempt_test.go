@@ -8,6 +8,7 @@ import (
 	"slices"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
@@ -379,7 +380,7 @@ func TestRoomIsKeptThroughARestart(t *testing.T) {
 	before.come("urgent", share("10", "35Gi"), withPriority(urgent))
 	before.gone("victim")
 	before.nominated("urgent")
-	objects := before.objects()
+	objects := before.objects(machines(1, "node"))
 	victim := share("10", "30Gi").pod("victim") // as if it were ending slowly
 	victim.UID, victim.Spec.NodeName = before.uid("victim"), "node"
 	victim.DeletionTimestamp, victim.Finalizers = new(metav1.Now()), []string{"tests/slow"}
@@ -391,6 +392,87 @@ func TestRoomIsKeptThroughARestart(t *testing.T) {
 	after.placed("urgent")
 }
 
+// The scheduler is started anew when the victim is gone and its claim is not released
+// yet: nobody else has to go.
+func TestNobodyElseGivesWayAfterARestart(t *testing.T) {
+	t.Parallel()
+	before := newCrowd(t, machines(2, "node")...)
+	before.settle("victim", onCard(0, share("10", "30Gi")))
+	before.settle("other", onCard(1, share("10", "30Gi")), withPriority(1))
+	before.come("urgent", share("10", "35Gi"), withPriority(urgent))
+	before.gone("victim")
+	before.nominated("urgent")
+
+	after := newCrowd(t, before.objects(machines(2, "node"))...)
+	after.nudge()
+	require.Equal(t, []string{"node/card-1"}, after.settle("small", share("10", "6Gi")), "urgent was tried first")
+	require.NotEmpty(t, after.refusedAs("late", share("10", "6Gi")), "what is free of card 0 is kept")
+	after.there("other")
+	after.release("victim")
+	require.Equal(t, []string{"node/card-0"}, after.placed("urgent"))
+	after.there("other", "small")
+}
+
+// A pod ends for reasons of its own, though it is as urgent as any.
+func TestNobodyGivesWayForRoomThatIsAboutToBeFree(t *testing.T) {
+	t.Parallel()
+	c := newCrowd(t, machines(2, "node")...)
+	c.settle("ends", onCard(0, share("10", "30Gi")), withPriority(urgent))
+	c.settle("other", onCard(1, share("10", "30Gi")))
+	require.NoError(t, c.client.CoreV1().Pods(namespace).Delete(t.Context(), "ends", metav1.DeleteOptions{}))
+	c.gone("ends")
+	require.Equal(t, noCard+"no card has 10 percent compute and 35 GiB free: 2 cards lack memory; waits until claims of pods that end are released on node node",
+		c.refusedAs("urgent", share("10", "35Gi"), withPriority(urgent)))
+	c.nominated("urgent")
+	require.Equal(t, []string{"node/card-1"}, c.settle("small", share("10", "6Gi")), "what is free of card 0 is kept")
+	c.release("ends")
+	require.Equal(t, []string{"node/card-0"}, c.placed("urgent"))
+	c.there("other", "small")
+}
+
+// Nobody waits for a pod that should be gone for long.
+func TestWhoDoesNotEndIsNotAwaited(t *testing.T) {
+	t.Parallel()
+	before := newCrowd(t, machines(2, "node")...)
+	before.settle("stuck", onCard(0, share("10", "30Gi")), withPriority(urgent))
+	before.settle("other", onCard(1, share("10", "30Gi")))
+	objects := before.objects(machines(2, "node"))
+	for _, o := range objects {
+		if pod, ok := o.(*corev1.Pod); ok && pod.Name == "stuck" {
+			pod.DeletionTimestamp, pod.Finalizers = new(metav1.NewTime(time.Now().Add(-time.Hour))), []string{"tests/stuck"}
+		}
+	}
+	after := newCrowd(t, objects...).releasing()
+	require.Equal(t, []string{"node/card-1"}, after.settle("urgent", share("10", "35Gi"), withPriority(urgent)))
+	after.gone("other")
+}
+
+// The pod that others gave way to finds room elsewhere, and nothing else happens that
+// would have the others tried again.
+func TestRoomOfWhoIsElsewhereIsGivenAwayAtOnce(t *testing.T) {
+	t.Parallel()
+	keep := corev1.Taint{Key: "tests/keep", Effect: corev1.TaintEffectNoSchedule}
+	second := machine("second", 1)
+	second[0].(*corev1.Node).Spec.Taints = []corev1.Taint{keep}
+	c := newCrowd(t, append(second, machines(1, "node")...)...)
+	c.settle("victim", share("10", "30Gi"))
+	c.come("urgent", share("10", "35Gi"), withPriority(urgent))
+	c.gone("victim")
+	c.nominated("urgent")
+	require.Equal(t, "0/2 nodes are available: 1 node(s) had untolerated taint(s), 1 node(s) without suitable cards. "+
+		"no card has 10 percent compute and 6 GiB free: 1 card lacks memory",
+		c.refusedAs("small", share("10", "6Gi")), "it is said though somebody is nominated there")
+
+	pods := c.client.CoreV1().Pods(namespace)
+	pod, err := pods.Get(t.Context(), "urgent", metav1.GetOptions{})
+	require.NoError(t, err)
+	pod.Spec.Tolerations = []corev1.Toleration{{Key: keep.Key, Operator: corev1.TolerationOpExists}}
+	_, err = pods.Update(t.Context(), pod, metav1.UpdateOptions{})
+	require.NoError(t, err)
+	require.Equal(t, []string{"second/card-0"}, c.placed("urgent"))
+	require.Equal(t, []string{"node/card-0"}, c.placed("small"))
+}
+
 func (c *crowd) uid(claim string) types.UID {
 	c.Helper()
 	got, err := c.client.ResourceV1().ResourceClaims(namespace).Get(c.Context(), claim, metav1.GetOptions{})
@@ -399,10 +481,9 @@ func (c *crowd) uid(claim string) types.UID {
 	return got.Status.ReservedFor[0].UID
 }
 
-// objects are the ones that outlive the scheduler.
-func (c *crowd) objects() []runtime.Object {
+// objects are the ones that outlive the scheduler, with what there is in nodes.
+func (c *crowd) objects(all []runtime.Object) []runtime.Object {
 	c.Helper()
-	all := machines(1, "node")
 	pods, err := c.client.CoreV1().Pods(namespace).List(c.Context(), metav1.ListOptions{})
 	require.NoError(c, err)
 	claims, err := c.client.ResourceV1().ResourceClaims(namespace).List(c.Context(), metav1.ListOptions{})

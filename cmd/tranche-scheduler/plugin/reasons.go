@@ -58,13 +58,13 @@ func (a *attempt) sum() (said []string) {
 	if !a.knows() {
 		return nil
 	}
-	a.mutex.Lock()
-	defer a.mutex.Unlock()
+	a.findings.mutex.Lock()
+	defer a.findings.mutex.Unlock()
 	var total placement.Shortage
 	var because string
 	others := 0
-	for _, node := range slices.Sorted(maps.Keys(a.findings)) {
-		switch f := a.findings[node]; {
+	for _, node := range slices.Sorted(maps.Keys(a.findings.by)) {
+		switch f := a.findings.by[node]; {
 		case f.fits, !f.certain: // something else is missing there, or only the allocator can tell
 			others++
 		case f.because != "":

@@ -3,6 +3,7 @@
 package plugin
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"sync"
@@ -15,6 +16,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/component-helpers/scheduling/corev1"
 	"k8s.io/dynamic-resource-allocation/structured"
+	"k8s.io/klog/v2"
 	fwk "k8s.io/kube-scheduler/framework"
 
 	"github.com/tranche-dra/tranche/pkg/claims"
@@ -28,20 +30,22 @@ import (
 // neither the model nor the allocator gives it away.
 type rooms struct {
 	framework fwk.Handle
+	logger    klog.Logger
 
 	mutex sync.Mutex
 	// nodes of nominated pods, by what the API server says or the plug-in decided, and
 	// what is kept for them there where it is known.
 	nodes map[types.UID]string
 	by    map[types.UID]*room
+	// refused are pods that were refused while room was kept, so that they are tried
+	// again at once when some of it no longer is.
+	refused map[string]*v1.Pod
 }
 
 // room is what is kept for one pod.
 type room struct {
 	node string
 	uses []use
-	// victims made way for the pod.
-	victims []*v1.Pod
 }
 
 // use is one card of a room.
@@ -51,8 +55,8 @@ type use struct {
 	consumed map[resourceapi.QualifiedName]resource.Quantity
 }
 
-func newRooms(framework fwk.Handle) *rooms {
-	return &rooms{framework: framework, nodes: map[types.UID]string{}, by: map[types.UID]*room{}}
+func newRooms(ctx context.Context, framework fwk.Handle) *rooms {
+	return &rooms{framework: framework, logger: klog.FromContext(ctx), nodes: map[types.UID]string{}, by: map[types.UID]*room{}, refused: map[string]*v1.Pod{}}
 }
 
 // handlers for an informer of pods. What is known of nominated pods survives a
@@ -66,7 +70,7 @@ func (r *rooms) handlers() cache.ResourceEventHandler {
 				obj = last.Obj
 			}
 			if pod, ok := obj.(*v1.Pod); ok {
-				r.forget(pod.UID)
+				r.end(pod)
 			}
 		},
 	}
@@ -79,36 +83,86 @@ func (r *rooms) observe(was, obj any) {
 	}
 	node := pod.Status.NominatedNodeName
 	if pod.Spec.NodeName != "" {
-		r.forget(pod.UID)
+		r.end(pod)
 		return
 	}
 	// A pod without a nomination may be older news than the decision to nominate it.
 	if before, ok := was.(*v1.Pod); node == "" && (!ok || before.Status.NominatedNodeName == "") {
 		return
 	}
-	r.mutex.Lock()
-	defer r.mutex.Unlock()
-	if node == "" {
-		delete(r.nodes, pod.UID)
-		delete(r.by, pod.UID)
-		return
-	}
-	r.nodes[pod.UID] = node
+	r.give(pod.UID, &room{node: node})
 }
 
-func (r *rooms) forget(uid types.UID) {
-	r.mutex.Lock()
-	defer r.mutex.Unlock()
-	delete(r.nodes, uid)
-	delete(r.by, uid)
-}
-
-// give notes what a pod is going to have.
+// give notes what a pod is going to have. Where that is nothing, or on another node
+// than before, others are tried again.
 func (r *rooms) give(uid types.UID, to *room) {
 	r.mutex.Lock()
-	defer r.mutex.Unlock()
-	r.nodes[uid], r.by[uid] = to.node, to
+	was := r.nodes[uid]
+	switch {
+	case to.node == "":
+		delete(r.nodes, uid)
+		delete(r.by, uid)
+	default:
+		r.nodes[uid] = to.node
+		if to.uses != nil {
+			r.by[uid] = to
+		}
+	}
+	r.mutex.Unlock()
+	if was != "" && was != to.node {
+		r.wake()
+	}
 }
+
+// end is called when a pod has its node, or is gone.
+func (r *rooms) end(pod *v1.Pod) {
+	r.mutex.Lock()
+	was := r.nodes[pod.UID]
+	delete(r.nodes, pod.UID)
+	delete(r.by, pod.UID)
+	delete(r.refused, nameOf(pod))
+	r.mutex.Unlock()
+	if was != "" && was != pod.Spec.NodeName {
+		r.wake()
+	}
+}
+
+// leave is called when a pod is given its claims: what was kept for it on another node
+// is free from then on.
+func (r *rooms) leave(uid types.UID, node string) {
+	r.mutex.Lock()
+	elsewhere := r.nodes[uid] != "" && r.nodes[uid] != node
+	if elsewhere {
+		delete(r.nodes, uid)
+		delete(r.by, uid)
+	}
+	r.mutex.Unlock()
+	if elsewhere {
+		r.wake()
+	}
+}
+
+// refuse remembers a pod that was refused while room was kept.
+func (r *rooms) refuse(pod *v1.Pod) {
+	r.mutex.Lock()
+	defer r.mutex.Unlock()
+	if len(r.refused) < maxRemembered {
+		r.refused[nameOf(pod)] = pod
+	}
+}
+
+// wake has the pods tried again that were refused while room was kept.
+func (r *rooms) wake() {
+	r.mutex.Lock()
+	refused := r.refused
+	r.refused = map[string]*v1.Pod{}
+	r.mutex.Unlock()
+	if len(refused) > 0 {
+		r.framework.Activate(r.logger, refused)
+	}
+}
+
+func nameOf(pod *v1.Pod) string { return pod.Namespace + "/" + pod.Name }
 
 func (r *rooms) of(uid types.UID, node string) *room {
 	r.mutex.Lock()
@@ -119,15 +173,25 @@ func (r *rooms) of(uid types.UID, node string) *room {
 	return nil
 }
 
-// nominated are the nodes that somebody is nominated for.
-func (r *rooms) nominated() sets.Set[string] {
+// nodeFor is the node that the pod is nominated for, empty where there is none.
+func (r *rooms) nodeFor(pod *v1.Pod) string {
 	r.mutex.Lock()
 	defer r.mutex.Unlock()
-	nodes := sets.New[string]()
-	for _, node := range r.nodes {
-		nodes.Insert(node)
+	return cmp.Or(r.nodes[pod.UID], pod.Status.NominatedNodeName)
+}
+
+// nominated are the pods that wait, by their nodes.
+func (r *rooms) nominated() map[string]sets.Set[types.UID] {
+	r.mutex.Lock()
+	defer r.mutex.Unlock()
+	by := map[string]sets.Set[types.UID]{}
+	for uid, node := range r.nodes {
+		if by[node] == nil {
+			by[node] = sets.New[types.UID]()
+		}
+		by[node].Insert(uid)
 	}
-	return nodes
+	return by
 }
 
 // keep books the rooms of others for the attempt, whose copy of what is allocated
@@ -136,10 +200,10 @@ func (r *rooms) keep(ctx context.Context, a *attempt) {
 	if r == nil || a.allocated == nil {
 		return
 	}
-	for node := range r.nominated() {
+	for node, pods := range r.nominated() {
 		for _, info := range r.framework.NominatedPodsForNode(node) {
 			pod := info.GetPod()
-			if pod.UID == a.pod.UID || corev1.PodPriority(pod) < corev1.PodPriority(a.pod) {
+			if !pods.Has(pod.UID) || pod.UID == a.pod.UID || corev1.PodPriority(pod) < corev1.PodPriority(a.pod) {
 				continue
 			}
 			if !waits(pod, r.framework.SharedDRAManager().ResourceClaims()) {
@@ -165,6 +229,7 @@ func waits(pod *v1.Pod, tracker fwk.ResourceClaimTracker) bool {
 }
 
 func (a *attempt) keep(uses []use) {
+	a.keeps = true
 	for _, u := range uses {
 		if u.consumed != nil {
 			a.allocated.AggregatedCapacity.Insert(structured.NewDeviceConsumedCapacity(u.id, u.consumed))
@@ -188,7 +253,7 @@ func (r *rooms) guess(ctx context.Context, a *attempt, pod *v1.Pod, node string)
 	manager := r.framework.SharedDRAManager()
 	b := &attempt{
 		pod: pod, policies: a.policies, wish: wishOf(pod, manager), matcher: a.matcher, ledger: a.ledger, inventory: a.inventory,
-		stock: a.stock, allocated: a.allocated, kept: a.kept, findings: make(map[string]*finding),
+		stock: a.stock, allocated: a.allocated, kept: a.kept, findings: newFindings(),
 	}
 	if !b.knows() {
 		return nil
@@ -252,29 +317,4 @@ func (h *host) use(part *placement.Part, index int) use {
 		published.CapacitySlots: *resource.NewQuantity(1, resource.DecimalSI),
 	}
 	return u
-}
-
-// left are the claims of victims that end or have ended, and that are not released
-// yet: a claim outlives its pod by a moment. By node.
-func (r *rooms) left() map[string][]*belonging {
-	tracker := r.framework.SharedDRAManager().ResourceClaims()
-	pods := r.framework.SharedInformerFactory().Core().V1().Pods().Lister()
-	r.mutex.Lock()
-	defer r.mutex.Unlock()
-	left := map[string][]*belonging{}
-	for _, known := range r.by {
-		for _, victim := range known.victims {
-			now, err := pods.Pods(victim.Namespace).Get(victim.Name)
-			if err == nil && now.UID == victim.UID && now.DeletionTimestamp == nil {
-				continue
-			}
-			of, own := belongings(victim, tracker)
-			for _, b := range of {
-				if own && len(b.claim.Status.ReservedFor) > 0 {
-					left[known.node] = append(left[known.node], b)
-				}
-			}
-		}
-	}
-	return left
 }

@@ -163,9 +163,7 @@ func (a *attempt) shift(b *belonging, by int32) {
 		}
 		a.freed[o.id] = f
 	}
-	a.mutex.Lock()
-	defer a.mutex.Unlock()
-	clear(a.findings)
+	a.findings = newFindings()
 }
 
 // PreFilterExtensions is asked to try the pod with others gone or come.
@@ -203,7 +201,7 @@ func (p *Plugin) rehearse(ctx context.Context, state fwk.CycleState, a *attempt,
 	if !ok {
 		return fwk.AsStatus(errNoAttempt)
 	}
-	b.allocated, b.supposed, b.only = a.remaining(), supposed{}, node.Node().Name
+	b.allocated, b.supposed, b.only, b.findings = a.remaining(), supposed{}, node.Node().Name, newFindings()
 	if _, status := p.allocator(ctx, state, b, []fwk.NodeInfo{node}); !status.IsSuccess() {
 		if status.IsRejected() {
 			return status

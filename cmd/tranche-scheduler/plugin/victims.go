@@ -176,7 +176,7 @@ func (p *Plugin) plan(ctx context.Context, a *attempt, node string, victims []*v
 		}
 	}
 	if uses := after.uses(ctx, h); uses != nil {
-		a.plans.add(&room{node: node, uses: uses, victims: victims})
+		a.plans.add(&room{node: node, uses: uses})
 	}
 }
 

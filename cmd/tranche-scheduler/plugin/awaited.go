@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package plugin
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
+	corelisters "k8s.io/client-go/listers/core/v1"
+	"k8s.io/component-helpers/scheduling/corev1"
+	"k8s.io/dynamic-resource-allocation/structured"
+	"k8s.io/klog/v2"
+	fwk "k8s.io/kube-scheduler/framework"
+)
+
+// awaited is room that is about to be free, since claims outlive their pods by a
+// moment: evicting somebody else for it would be too much. It is told from the claims
+// and pods that there are, so it does not matter who had the pods end, or which
+// scheduler ran then. For a pod that could not make anybody give way no room is kept.
+func (p *Plugin) awaited(ctx context.Context, a *attempt, nodes fwk.NodeToStatusReader) *room {
+	own := p.shared.rooms.nodeFor(a.pod)
+	if own == "" && !p.couldEvict(a.pod) {
+		return nil
+	}
+	leaving := p.leaving()
+	if len(leaving) == 0 {
+		return nil
+	}
+	names := slices.Sorted(maps.Keys(a.stock.hosts))
+	if a.stock.hosts[own] != nil {
+		names = slices.Insert(names, 0, own)
+	}
+	for _, name := range names {
+		status := nodes.Get(name)
+		if status.Code() != fwk.Unschedulable || status.Plugin() != Name {
+			continue
+		}
+		if to := a.after(ctx, a.stock.hosts[name], leaving); to != nil {
+			klog.FromContext(ctx).V(2).Info("Pod waits until claims of pods that end are released", "pod", klog.KObj(a.pod), "node", name)
+			return to
+		}
+	}
+	return nil
+}
+
+// after is what the pod would have of the node if those had left that leave; nil if
+// none do, or if it is not enough.
+func (a *attempt) after(ctx context.Context, h *host, leaving map[structured.DeviceID][]*belonging) *room {
+	b, ok := a.Clone().(*attempt)
+	if !ok {
+		return nil
+	}
+	for i := range h.cards {
+		for _, of := range leaving[h.cards[i].id] {
+			b.without(of)
+		}
+	}
+	if !b.supposes() || !b.find(ctx, h.name).fits {
+		return nil
+	}
+	return &room{node: h.name, uses: b.uses(ctx, h)}
+}
+
+// couldEvict tells whether there is anybody who might have to give way to the pod.
+func (p *Plugin) couldEvict(pod *v1.Pod) bool {
+	if pod.Spec.PreemptionPolicy != nil && *pod.Spec.PreemptionPolicy == v1.PreemptNever {
+		return false
+	}
+	all, err := p.framework.SnapshotSharedLister().NodeInfos().List()
+	if err != nil {
+		return false
+	}
+	return slices.ContainsFunc(all, func(node fwk.NodeInfo) bool {
+		return slices.ContainsFunc(node.GetPods(), func(other fwk.PodInfo) bool {
+			return corev1.PodPriority(other.GetPod()) < corev1.PodPriority(pod)
+		})
+	})
+}
+
+// leaving are the claims that nobody uses any more, or only pods that end, by card.
+func (p *Plugin) leaving() map[structured.DeviceID][]*belonging {
+	claims, err := p.view.ResourceClaims().List()
+	if err != nil {
+		return nil
+	}
+	pods := p.framework.SharedInformerFactory().Core().V1().Pods().Lister()
+	by := map[structured.DeviceID][]*belonging{}
+	for _, claim := range claims {
+		if claim.Status.Allocation == nil || !deserted(claim, pods, time.Now()) {
+			continue
+		}
+		b := newBelonging(claim)
+		for _, part := range b.parts {
+			by[part.id] = append(by[part.id], b)
+		}
+	}
+	return by
+}
+
+// deserted tells whether a claim is going to be released. One that is reserved for
+// nobody is not: the controller of claims has done with it.
+func deserted(claim *resourceapi.ResourceClaim, pods corelisters.PodLister, now time.Time) bool {
+	for _, consumer := range claim.Status.ReservedFor {
+		if consumer.APIGroup != "" || consumer.Resource != "pods" {
+			return false
+		}
+		pod, err := pods.Pods(claim.Namespace).Get(consumer.Name)
+		if err == nil && pod.UID == consumer.UID && !ends(pod, now) {
+			return false
+		}
+	}
+	return len(claim.Status.ReservedFor) > 0
+}
+
+// overdue is how long after its time a pod is still expected to end. Where a node is
+// lost, pods end for ever.
+const overdue = time.Minute
+
+func ends(pod *v1.Pod, now time.Time) bool {
+	return pod.Status.Phase == v1.PodSucceeded || pod.Status.Phase == v1.PodFailed ||
+		pod.DeletionTimestamp != nil && now.Before(pod.DeletionTimestamp.Add(overdue))
+}
