@@ -8,14 +8,13 @@ import (
 	"context"
 	"net/http"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"syscall"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
-	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 
@@ -72,22 +71,19 @@ func TestSchedulerMayOnlyWhatItNeeds(t *testing.T) {
 	}
 }
 
-// The API server would take the manifests, and a process with their configuration and
-// their account, as in a pod, does all of the work.
+// The shipped deployment, in pods with no right but those of its account, does all of
+// the work.
 func TestSchedulerWorksAsShipped(t *testing.T) {
-	root, err := kube.Repository()
-	require.NoError(t, err)
-	_, err = kube.Kubectl(t.Context(), "apply", "--dry-run=server", "-k", filepath.Join(root, "deployments/static/scheduler"))
-	require.NoError(t, err)
-
-	runAsShipped(t, root)
+	pods := deployScheduler(t)
 	require.Eventually(t, func() bool {
 		lease, err := client.CoordinationV1().Leases("kube-system").Get(t.Context(), "kube-scheduler", metav1.GetOptions{})
-		return err == nil && lease.Spec.HolderIdentity != nil && *lease.Spec.HolderIdentity != ""
-	}, patience, tick, "it takes the lease of kube-scheduler")
-	require.Eventually(t, func() bool { return metrics(t, true) == http.StatusOK }, patience, tick,
-		"it knows the administrator by what extension-apiserver-authentication says")
-	require.Equal(t, http.StatusForbidden, metrics(t, false))
+		return err == nil && lease.Spec.HolderIdentity != nil && strings.HasPrefix(*lease.Spec.HolderIdentity, schedulerAccount+"-")
+	}, patience, tick, "one of the pods takes the lease of kube-scheduler")
+	for i := range pods {
+		require.Eventually(t, func() bool { return metrics(t, &pods[i], true) == http.StatusOK }, patience, tick,
+			"it knows the administrator by what extension-apiserver-authentication says")
+		require.Equal(t, http.StatusForbidden, metrics(t, &pods[i], false))
+	}
 
 	f := newUrgent(t, "as-shipped")
 	f.share(t, "most", "50", "20Gi")
@@ -99,40 +95,32 @@ func TestSchedulerWorksAsShipped(t *testing.T) {
 	requireNoOverCommitment(t)
 }
 
-// runAsShipped replaces the cluster's scheduler until the test ends.
-func runAsShipped(t *testing.T, root string) {
+// deployScheduler has the shipped deployment take the place of the cluster's scheduler
+// until the test ends, and gives its pods.
+func deployScheduler(t *testing.T) []corev1.Pod {
 	t.Helper()
-	token, err := client.CoreV1().ServiceAccounts(kube.System).CreateToken(t.Context(), schedulerAccount, &authenticationv1.TokenRequest{}, metav1.CreateOptions{})
+	root, err := kube.Repository()
 	require.NoError(t, err)
-	authority, err := os.ReadFile(filepath.Join(os.Getenv("TRANCHE_CLUSTER_PKI"), "ca.crt"))
-	require.NoError(t, err)
-	// Where kubelet puts them in a pod; the node's /run is its own.
-	const secrets = "/var/run/secrets"
-	account := filepath.Join(secrets, "kubernetes.io/serviceaccount")
-	require.NoError(t, os.MkdirAll(account, 0o700))
-	t.Cleanup(func() { require.NoError(t, os.RemoveAll(secrets)) })
-	require.NoError(t, os.WriteFile(filepath.Join(account, "token"), []byte(token.Status.Token), 0o600))
-	require.NoError(t, os.WriteFile(filepath.Join(account, "ca.crt"), authority, 0o600))
-
-	log, err := os.Create(filepath.Join(os.Getenv("TRANCHE_CLUSTER_LOGS"), "scheduler-as-shipped.log"))
-	require.NoError(t, err)
-	cmd := exec.Command(filepath.Join(root, "build/bin/tranche-scheduler"),
-		"--config="+filepath.Join(root, "deployments/static/scheduler/config.yaml"), "--bind-address=127.0.0.1")
-	cmd.Env = []string{"KUBERNETES_SERVICE_HOST=10.96.0.1", "KUBERNETES_SERVICE_PORT=443"}
-	cmd.Stdout, cmd.Stderr = log, log
-	ctl(t, "stop", "scheduler")
+	shipped := filepath.Join(root, "deployments/static/scheduler")
 	t.Cleanup(func() { require.NoError(t, kube.Control(context.Background(), "start", "scheduler")) })
-	require.NoError(t, cmd.Start())
-	t.Cleanup(func() {
-		require.NoError(t, cmd.Process.Signal(syscall.SIGTERM))
-		_ = cmd.Wait() // it ends with status 1 where it gave the lease back
-		require.NoError(t, log.Close())
+	t.Cleanup(func() { // its account is the scheduler's of the cluster, too, and stays
+		_, err := kube.Kubectl(context.Background(), "-n", kube.System, "delete", "deployment", schedulerAccount, "--cascade=foreground", "--wait")
+		require.NoError(t, err)
 	})
+	_, err = kube.Kubectl(t.Context(), "apply", "-k", shipped)
+	require.NoError(t, err)
+	_, err = kube.Kubectl(t.Context(), "-n", kube.System, "rollout", "status", "deployment/"+schedulerAccount, "--timeout=90s")
+	require.NoError(t, err)
+	ctl(t, "stop", "scheduler")
+	pods, err := client.CoreV1().Pods(kube.System).List(t.Context(), metav1.ListOptions{LabelSelector: "app.kubernetes.io/name=" + schedulerAccount})
+	require.NoError(t, err)
+	require.Len(t, pods.Items, 2)
+	return pods.Items
 }
 
-// metrics asks the scheduler for its metrics, as the administrator or as nobody, and
-// returns the status.
-func metrics(t *testing.T, asAdmin bool) int {
+// metrics asks the pod for its metrics, as the administrator or as nobody, and returns
+// the status.
+func metrics(t *testing.T, pod *corev1.Pod, asAdmin bool) int {
 	t.Helper()
 	config, err := kube.Config()
 	require.NoError(t, err)
@@ -142,7 +130,7 @@ func metrics(t *testing.T, asAdmin bool) int {
 	config.CAData, config.CAFile, config.Insecure = nil, "", true // it signed its own certificate
 	asker, err := rest.HTTPClientFor(config)
 	require.NoError(t, err)
-	response, err := asker.Get("https://127.0.0.1:10259/metrics")
+	response, err := asker.Get("https://" + pod.Status.PodIP + ":10259/metrics")
 	require.NoError(t, err)
 	require.NoError(t, response.Body.Close())
 	return response.StatusCode
