@@ -6,6 +6,7 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"os/signal"
 
@@ -25,7 +26,11 @@ func execute() int {
 	defer stop()
 	cmd := newCommand()
 	cmd.SetContext(ctx)
-	return cli.Run(cmd)
+	if err := cli.RunNoErrOutput(cmd); err != nil {
+		fmt.Fprintln(os.Stderr, "error:", err)
+		return 1
+	}
+	return 0
 }
 
 func newCommand() *cobra.Command {

@@ -14,6 +14,7 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/tranche-dra/tranche/pkg/chart"
 	"github.com/tranche-dra/tranche/pkg/placement"
@@ -60,6 +61,9 @@ func newSimulate() *cobra.Command {
 		Args:         cobra.NoArgs,
 		SilenceUsage: true,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := s.misplaced(cmd.Flags()); err != nil {
+				return fmt.Errorf("check flags: %w", err)
+			}
 			return s.run(cmd.Context(), cmd.InOrStdin(), cmd.OutOrStdout())
 		},
 	}
@@ -88,6 +92,19 @@ func (s *simulation) run(ctx context.Context, in io.Reader, out io.Writer) error
 		return s.whatif(ctx, in, out, policies)
 	}
 	return s.replay(ctx, out, policies)
+}
+
+// misplaced refuses a flag that the kind of simulation has no use for.
+func (s *simulation) misplaced(flags *pflag.FlagSet) error {
+	if s.cluster == "" && flags.Changed("count") {
+		return errors.New("--count goes with --cluster")
+	}
+	for _, name := range []string{"load", "seeds"} {
+		if s.cluster != "" && flags.Changed(name) {
+			return fmt.Errorf("--%s goes with --nodes and --tasks", name)
+		}
+	}
+	return nil
 }
 
 func (s *simulation) check() ([]placement.Policies, error) {
@@ -146,29 +163,34 @@ func (s *simulation) replay(ctx context.Context, out io.Writer, policies []place
 	if err != nil {
 		return err
 	}
+	var plot *os.File
+	if s.plot != "" { // opened before the work: that it cannot be written should not be learned after it
+		if plot, err = os.OpenFile(s.plot, os.O_WRONLY|os.O_CREATE, 0o644); err != nil { //nolint:gosec // a picture may be read by everyone
+			return fmt.Errorf("draw plot: %w", err)
+		}
+		defer plot.Close() //nolint:errcheck // closed by draw where it was written
+	}
 	summaries, err := replay.Compare(ctx, t, s.load/100, seeds, replay.Ours(policies...))
 	if err != nil {
-		return err
+		return fmt.Errorf("replay %s on %s: %w", s.tasks, s.nodes, err)
 	}
 	report := replay.NewReport(t, s.load/100, seeds, summaries)
-	if s.plot != "" {
-		if err := s.draw(report); err != nil {
-			return err
-		}
-	}
+	write := report.WriteTable
 	if s.output == "json" {
-		return report.WriteJSON(out)
+		write = report.WriteJSON
 	}
-	return report.WriteTable(out)
+	if err := write(out); err != nil || plot == nil {
+		return err
+	}
+	return s.draw(plot, report)
 }
 
-func (s *simulation) draw(report replay.Report) error {
+func (s *simulation) draw(file *os.File, report replay.Report) error {
 	format, err := plotFormat(s.plot)
 	if err != nil {
 		return err
 	}
-	file, err := os.Create(s.plot)
-	if err != nil {
+	if err := file.Truncate(0); err != nil {
 		return fmt.Errorf("draw plot: %w", err)
 	}
 	return errors.Join(chart.Write(file, format, report), file.Close())

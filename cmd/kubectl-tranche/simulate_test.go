@@ -98,6 +98,11 @@ func TestWrongFlagsAreRefused(t *testing.T) {
 		"too many seeds":          {append([]string{"--seeds", "0-4294967295"}, ofTrace...), "are more than 1000"},
 		"no such file":            {[]string{"--nodes", "none.csv", "--tasks", tasksFile}, "none.csv"},
 		"the wrong file":          {[]string{"--nodes", tasksFile, "--tasks", tasksFile}, tasksFile + ":1:1: column is missing: gpu"},
+		"copies of a trace":       {append([]string{"--count", "3"}, ofTrace...), "--count goes with --cluster"},
+		"seeds of a cluster":      {[]string{"--cluster", clusterFile, "--seeds", "1"}, "--seeds goes with --nodes and --tasks"},
+		"a load of a cluster":     {[]string{"--cluster", clusterFile, "--load", "90"}, "--load goes with --nodes and --tasks"},
+		"a plot into nowhere":     {append([]string{"--plot", "no/such/a.svg"}, ofTrace...), "draw plot: open no/such/a.svg"},
+		"a load below all tasks":  {append([]string{"--load", "0.0001"}, ofTrace...), "asks for more than 0.0001 % of all compute"},
 		"a word too many":         {append([]string{"now"}, ofTrace...), "now"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -40,8 +40,12 @@ type Summary struct {
 }
 
 // Compare replays the trace under each policy with each seed, as many at once as
-// there are processors. The order of the summaries is that of the policies.
+// there are processors. The order of the summaries is that of the policies. A
+// trace that cannot ask for the load is refused.
 func Compare(ctx context.Context, t *trace.Trace, load float64, seeds []uint64, rivals []Rival) ([]Summary, error) {
+	if err := t.Check(load); err != nil {
+		return nil, err
+	}
 	results := make([][]Result, len(rivals))
 	free := make([][]Free, len(rivals))
 	counts := make([]int, len(t.Kinds))
@@ -53,11 +57,13 @@ func Compare(ctx context.Context, t *trace.Trace, load float64, seeds []uint64, 
 	for i := range rivals {
 		results[i], free[i] = make([]Result, len(seeds)), make([]Free, len(seeds))
 		for j, seed := range seeds {
-			work.Go(func() error {
+			work.Go(func() (err error) {
 				if err := ctx.Err(); err != nil {
 					return err
 				}
-				results[i][j] = Run(t, t.Arrivals(load, seed), rivals[i].Make(t, seed))
+				if results[i][j], err = Run(ctx, t, t.Arrivals(load, seed), rivals[i].Make(t, seed)); err != nil {
+					return err
+				}
 				free[i][j] = FreeOf(results[i][j].Nodes, t.Kinds, counts)
 				results[i][j].Nodes = nil
 				return nil

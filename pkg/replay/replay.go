@@ -3,6 +3,7 @@
 package replay
 
 import (
+	"context"
 	"math"
 
 	"github.com/tranche-dra/tranche/pkg/placement"
@@ -72,13 +73,16 @@ type cluster struct {
 	verdicts [][]verdict
 }
 
-// Run replays the arrivals.
-func Run(t *trace.Trace, arrivals trace.Arrivals, placer Placer) Result {
+// Run replays the arrivals. Its only error is that the context has ended.
+func Run(ctx context.Context, t *trace.Trace, arrivals trace.Arrivals, placer Placer) (Result, error) {
 	c := newCluster(t, arrivals.Rank)
 	result := Result{Placed: make([]int, len(t.Kinds)), Dropped: make([]int, len(t.Kinds))}
 	total := float64(t.Compute())
 	var arrived, allocated int64
 	for _, k := range arrivals.Kinds {
+		if err := ctx.Err(); err != nil {
+			return Result{}, err
+		}
 		d := &t.Kinds[k]
 		arrived += d.Compute()
 		if c.place(k, d, placer) {
@@ -95,7 +99,7 @@ func Run(t *trace.Trace, arrivals trace.Arrivals, placer Placer) Result {
 		result.Points = append(result.Points, Point{float64(arrived) / total, float64(allocated) / total})
 	}
 	result.Nodes = c.nodes
-	return result
+	return result, nil
 }
 
 func newCluster(t *trace.Trace, rank []int) *cluster {

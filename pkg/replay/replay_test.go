@@ -59,6 +59,25 @@ func TestCompareEndsWithItsContext(t *testing.T) {
 	require.ErrorIs(t, err, context.Canceled)
 }
 
+// ending is a placer in the middle of whose work the context ends.
+type ending struct {
+	replay.Placer
+	end func()
+}
+
+func (e ending) Score(n *placement.Node, d *placement.Demand) (float64, bool) {
+	e.end()
+	return e.Placer.Score(n, d)
+}
+
+func TestRunEndsWithItsContext(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithCancel(t.Context())
+	read := example(t)
+	_, err := replay.Run(ctx, read, read.Arrivals(load, 1), ending{replay.Ours(placement.Default())[0].Make(read, 1), cancel})
+	require.ErrorIs(t, err, context.Canceled)
+}
+
 // The verdicts that Run keeps are what it would get if it asked anew each time.
 func TestRunIsAsIfEveryNodeWereAskedEachTime(t *testing.T) {
 	t.Parallel()
@@ -70,7 +89,8 @@ func TestRunIsAsIfEveryNodeWereAskedEachTime(t *testing.T) {
 				placer := replay.Ours(p)[0].Make(read, seed)
 				arrivals := read.Arrivals(load, seed)
 				want := plainly(read, arrivals, placer)
-				got := replay.Run(read, arrivals, placer)
+				got, err := replay.Run(t.Context(), read, arrivals, placer)
+				require.NoError(t, err)
 				require.Equal(t, want, got.Nodes)
 			})
 		}
@@ -104,7 +124,8 @@ func TestRunCountsWhatItPlaces(t *testing.T) {
 	read := example(t)
 	before := read.Nodes[0].Clone()
 	arrivals := read.Arrivals(load, 7)
-	r := replay.Run(read, arrivals, replay.Ours(placement.Default())[0].Make(read, 7))
+	r, err := replay.Run(t.Context(), read, arrivals, replay.Ours(placement.Default())[0].Make(read, 7))
+	require.NoError(t, err)
 	require.Equal(t, before, &read.Nodes[0], "the trace stays as it is")
 	var placed, free int64
 	tasks := 0

@@ -3,6 +3,8 @@
 package trace
 
 import (
+	"errors"
+	"fmt"
 	"math/rand/v2"
 	"slices"
 
@@ -47,6 +49,36 @@ func (t *Trace) Workload() *placement.Workload {
 	return placement.NewWorkload(seen).Over(nodes)
 }
 
+// mostArrivals bounds the memory and the time of a replay.
+const mostArrivals = 5_000_000
+
+// Check says why no list of arrivals asks for load times the cluster's compute.
+func (t *Trace) Check(load float64) error {
+	target := load * float64(t.Compute())
+	if target == 0 {
+		return errors.New("no node of the trace has a card")
+	}
+	var sum, least int64
+	for _, k := range t.Tasks {
+		asked := t.Kinds[k].Compute()
+		sum += asked
+		if asked > 0 && (least == 0 || asked < least) {
+			least = asked
+		}
+	}
+	if sum == 0 {
+		return errors.New("no task of the trace asks for a card")
+	}
+	if float64(least) > target {
+		return fmt.Errorf("every task of the trace that asks for a card asks for more than %.4g %% of all compute", 100*load)
+	}
+	if n := target / float64(sum) * float64(len(t.Tasks)); n > mostArrivals {
+		return fmt.Errorf("some %.3g tasks would have to arrive until %.4g %% of all compute is asked for, and at most %d can: most of them ask for no card",
+			n, 100*load, mostArrivals)
+	}
+	return nil
+}
+
 // Arrivals are kinds in the order in which their tasks arrive.
 type Arrivals struct {
 	Kinds []int
@@ -76,7 +108,8 @@ func (t *Trace) Arrivals(load float64, seed uint64) Arrivals {
 	for sum > target {
 		i := random.IntN(len(list))
 		sum -= asked[list[i]]
-		list = slices.Delete(list, i, i+1)
+		last := len(list) - 1
+		list[i], list = list[last], list[:last]
 	}
 	for most > 0 { // a trace that asks for no card never reaches the load
 		k := t.Tasks[random.IntN(len(t.Tasks))]

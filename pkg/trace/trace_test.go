@@ -131,6 +131,38 @@ func TestATraceWithoutCardsArrivesAsItIs(t *testing.T) {
 	require.Len(t, (&trace.Trace{Kinds: kinds, Tasks: tasks}).Arrivals(1.3, 1).Kinds, 2)
 }
 
+func TestATraceThatCannotAskForTheLoadIsRefused(t *testing.T) {
+	t.Parallel()
+	const oneCard = "gpu\n1\n"
+	for name, tc := range map[string]struct {
+		nodes, tasks string
+		load         float64
+		want         string
+	}{
+		"no nodes":           {"gpu\n", "num_gpu,gpu_milli\n1,1000\n", 1.3, "no node of the trace has a card"},
+		"no cards":           {"gpu\n0\n", "num_gpu,gpu_milli\n1,1000\n", 1.3, "no node of the trace has a card"},
+		"no tasks":           {oneCard, "num_gpu,gpu_milli\n", 1.3, "no task of the trace asks for a card"},
+		"no task of a card":  {oneCard, "num_gpu,gpu_milli\n0,0\n", 1.3, "no task of the trace asks for a card"},
+		"tasks too large":    {oneCard, "num_gpu,gpu_milli\n0,0\n1,500\n", 0.4, "asks for more than 40 % of all compute"},
+		"next to no task":    {"gpu\n" + strings.Repeat("1000\n", 100), "num_gpu,gpu_milli\n" + strings.Repeat("0,0\n", 1000) + "1,10\n", 1.3, "some 1.3e+10 tasks would have to arrive"},
+		"one that just fits": {oneCard, "num_gpu,gpu_milli\n1,500\n", 0.5, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			nodes, err := trace.ReadNodes(strings.NewReader(tc.nodes), "n.csv")
+			require.NoError(t, err)
+			kinds, tasks, err := trace.ReadTasks(strings.NewReader(tc.tasks), "t.csv")
+			require.NoError(t, err)
+			err = (&trace.Trace{Nodes: nodes, Kinds: kinds, Tasks: tasks}).Check(tc.load)
+			if tc.want == "" {
+				require.NoError(t, err)
+				return
+			}
+			require.ErrorContains(t, err, tc.want)
+		})
+	}
+}
+
 // Whatever is in the file, reading either says what is wrong or gives demands
 // that mean something.
 func FuzzReadTasks(f *testing.F) {

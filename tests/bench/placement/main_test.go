@@ -60,7 +60,8 @@ func TestRivalsKeepToWhatThereIs(t *testing.T) {
 	small, err := trace.Open(smallNodes, smallTasks)
 	require.NoError(t, err)
 	for _, r := range rivals() {
-		result := replay.Run(small, small.Arrivals(load, 3), r.Make(small, 3))
+		result, err := replay.Run(t.Context(), small, small.Arrivals(load, 3), r.Make(small, 3))
+		require.NoError(t, err)
 		for i := range result.Nodes {
 			n := &result.Nodes[i]
 			require.GreaterOrEqual(t, int64(n.FreeCPU), int64(0), r.Name)
