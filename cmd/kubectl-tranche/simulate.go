@@ -55,7 +55,8 @@ func newSimulate() *cobra.Command {
 			"A cluster is what kubectl prints of it, devicetaintrules included where there are some. What comes is claims,\n" +
 			"templates, and pods with those that they use. Taints of cards and nodes count, and what tolerates them, and\n" +
 			"nodeSelector; a claim without a pod goes to any node that has no taint. CPU and memory of the nodes are not\n" +
-			"looked at; node affinity and constraints are refused.",
+			"looked at, nor are policies that pods name: those of --policy are compared. Node affinity and constraints\n" +
+			"are refused.",
 		Example: "  kubectl tranche simulate --nodes nodes.csv --tasks tasks.csv --plot allocation.svg\n" +
 			"  kubectl get nodes,resourceslices,resourceclaims -A -o json | kubectl tranche simulate --cluster - --claims claim.yaml --count 20",
 		Args:         cobra.NoArgs,
