@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"os/exec"
 	"slices"
 	"syscall"
 	"testing"
@@ -23,8 +24,9 @@ import (
 	"github.com/tranche-dra/tranche/tests/sandbox"
 )
 
-// sharer is a share in a box, and the program that works there.
+// sharer is a share in a box, and the program that works there, with all of its processes.
 type sharer struct {
+	rig     *rig.Rig
 	box     *sandbox.Box
 	args    []string
 	program *rig.Program
@@ -48,7 +50,7 @@ func changed(t *testing.T, r *rig.Rig, c *simcard.Card, change func(*share.Share
 // newSharerOf lets a program use shares without end.
 func newSharerOf(t *testing.T, r *rig.Rig, args []string, shares ...rig.Share) *sharer {
 	t.Helper()
-	sh := &sharer{box: newBox(t, r, shares...), args: append([]string{"seconds=100000"}, args...)}
+	sh := &sharer{rig: r, box: newBox(t, r, shares...), args: append([]string{"seconds=100000"}, args...)}
 	sh.work(t)
 	return sh
 }
@@ -56,8 +58,15 @@ func newSharerOf(t *testing.T, r *rig.Rig, args []string, shares ...rig.Share) *
 // work starts the program.
 func (s *sharer) work(t *testing.T) {
 	t.Helper()
-	s.program = start(t, s.box, nil, "work", s.args...)
-	_, err := s.program.Expect("ready")
+	cmd := exec.Command(rig.Client("work"), s.args...)
+	cmd.Env = rig.Environment()
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	var err error
+	s.program, err = rig.Start(s.box, cmd)
+	require.NoError(t, err)
+	program := s.program
+	t.Cleanup(func() { program.Signal(syscall.SIGKILL) }) //nolint:errcheck // it may have ended
+	_, err = s.program.Expect("ready")
 	require.NoError(t, err)
 	require.NoError(t, s.program.Say(fmt.Sprintf("go %d", clock())))
 }
@@ -108,7 +117,7 @@ func inBounds(t *testing.T, c *simcard.Card, sharers []*sharer, want []float64) 
 		tolerance = 15 // with sanitizers, programs themselves are too slow for their part at times
 	}
 	var last []float64
-	require.NoError(t, rig.Until("shares to be in bounds", func() (bool, error) {
+	err := rig.Until("shares to be in bounds", func() (bool, error) {
 		last = parts(t, c, sharers)
 		for i := range last {
 			if last[i] < want[i]-tolerance || last[i] > want[i]+tolerance {
@@ -120,7 +129,11 @@ func inBounds(t *testing.T, c *simcard.Card, sharers []*sharer, want []float64) 
 			}
 		}
 		return true, nil
-	}))
+	})
+	if err != nil {
+		t.Log(portrait(t, sharers[0].rig, c))
+	}
+	require.NoError(t, err)
 	t.Logf("they have %.1f, want %.1f", last, want)
 }
 
@@ -189,8 +202,19 @@ func TestOfflineWorkHasWhatOnlineWorkLeaves(t *testing.T) {
 // end ends the program as it is.
 func (s *sharer) end(t *testing.T) {
 	t.Helper()
-	require.NoError(t, s.program.Signal(syscall.SIGKILL))
+	s.signal(t, syscall.SIGKILL)
 	require.Error(t, s.program.Wait())
+}
+
+// signal all processes of the program, which has not ended by itself.
+func (s *sharer) signal(t *testing.T, sig syscall.Signal) {
+	t.Helper()
+	select {
+	case <-s.program.Done():
+		require.Fail(t, "the program has ended by itself", "%v: %s", s.program.Wait(), s.program.Complaints())
+	default:
+	}
+	require.NoError(t, syscall.Kill(-s.program.PID, sig))
 }
 
 // A program whose work goes in step on two cards, of which each has another tenant.
@@ -294,7 +318,7 @@ func TestSharesComeBackAfterAnybodyWasKilledOrStopped(t *testing.T) {
 	inBounds(t, c, sharers, want)
 	stopped := map[*sharer]bool{}
 	goOn := func(s *sharer) {
-		require.NoError(t, s.program.Signal(syscall.SIGCONT))
+		s.signal(t, syscall.SIGCONT)
 		delete(stopped, s)
 	}
 	for end := time.Now().Add(time.Duration(number(t, "CHAOS_SECONDS", 5)) * time.Second); time.Now().Before(end); {
@@ -309,7 +333,7 @@ func TestSharesComeBackAfterAnybodyWasKilledOrStopped(t *testing.T) {
 				goOn(s)
 				break
 			}
-			require.NoError(t, s.program.Signal(syscall.SIGSTOP))
+			s.signal(t, syscall.SIGSTOP)
 			stopped[s] = true
 		case 5:
 			require.NoError(t, r.Arbiter().Signal(syscall.SIGSTOP))
