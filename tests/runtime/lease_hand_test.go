@@ -35,6 +35,7 @@ type hand struct {
 	mu      sync.Mutex
 	conns   map[*net.UnixConn]struct{}
 	demands []page[wire.Demand]
+	unmap   []func()
 	beats   bool
 	ended   bool
 	done    sync.WaitGroup
@@ -48,7 +49,9 @@ type page[P wire.Page] struct {
 	memory []byte
 }
 
-func newPage[P wire.Page](t *testing.T, size int) page[P] {
+// newPage makes one that is there until the hand has gone: it beats in it.
+func newPage[P wire.Page](h *hand, size int) page[P] {
+	t := h.t
 	t.Helper()
 	fd, err := unix.MemfdCreate("page", unix.MFD_CLOEXEC)
 	require.NoError(t, err)
@@ -58,7 +61,9 @@ func newPage[P wire.Page](t *testing.T, size int) page[P] {
 	require.NoError(t, err)
 	at, err := wire.In[P](memory)
 	require.NoError(t, err)
-	t.Cleanup(func() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.unmap = append(h.unmap, func() {
 		require.NoError(t, unix.Munmap(memory))
 		require.NoError(t, file.Close())
 	})
@@ -72,7 +77,7 @@ func newHand(t *testing.T, s rig.Share) *hand {
 	t.Helper()
 	h := &hand{t: t, share: s, conns: map[*net.UnixConn]struct{}{}, beats: true, stop: make(chan struct{})}
 	h.newGrant()
-	h.ledger = newPage[wire.Ledger](t, wire.LedgerSize)
+	h.ledger = newPage[wire.Ledger](h, wire.LedgerSize)
 	h.ledger.at.Magic, h.ledger.at.Version, h.ledger.at.Slots = wire.LedgerMagic, wire.ContractVersion, wire.MaxSlots
 	h.serve()
 	h.done.Go(h.beat)
@@ -80,12 +85,15 @@ func newHand(t *testing.T, s rig.Share) *hand {
 		close(h.stop)
 		h.disappear()
 		h.done.Wait()
+		for _, unmap := range h.unmap {
+			unmap()
+		}
 	})
 	return h
 }
 
 func (h *hand) newGrant() {
-	grant := newPage[wire.Grant](h.t, wire.GrantSize)
+	grant := newPage[wire.Grant](h, wire.GrantSize)
 	g := grant.at
 	g.Magic, g.Version = wire.GrantMagic, wire.ContractVersion
 	copy(g.CardUUID[:], h.share.Card.Config().UUID)
@@ -171,7 +179,7 @@ func (h *hand) welcome(conn *net.UnixConn) (*wire.Slot, bool) {
 	if err != nil {
 		return nil, false
 	}
-	demand := newPage[wire.Demand](h.t, wire.DemandSize)
+	demand := newPage[wire.Demand](h, wire.DemandSize)
 	demand.at.Magic, demand.at.Version = wire.DemandMagic, wire.ContractVersion
 	h.mu.Lock()
 	defer h.mu.Unlock()

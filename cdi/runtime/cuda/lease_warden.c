@@ -8,7 +8,8 @@
 
 #include "lease_inside.h"
 
-#define FOR_EVER UINT64_MAX
+/* While nothing is to be done. The grant may be replaced just before it sleeps on it. */
+#define LOOK_NS 1000000000u
 /* While others wait and this process does not. */
 #define NOW_AND_THEN_NS 5000000u
 #define SHORTEST_NS 20000u
@@ -110,7 +111,7 @@ static uint64_t under_closed(struct watch *watch, uint32_t word)
 	bool idle, said;
 
 	if (!__atomic_load_n(&lease->wants, __ATOMIC_RELAXED))
-		return FOR_EVER;
+		return LOOK_NS;
 	idle = is_idle(watch, &ends);
 	judge_promise(watch, idle);
 	said = __atomic_load_n(&lease->drained, __ATOMIC_RELAXED) == word;
@@ -127,10 +128,10 @@ static uint64_t under_closed(struct watch *watch, uint32_t word)
 		lease_drained(lease, word);
 	}
 	if (let_go(watch, idle))
-		return FOR_EVER;
+		return LOOK_NS;
 	/* What is tallied has ended as estimated. It may be recorded yet, and then it is known. */
 	if (__atomic_load_n(&lease->waiting, __ATOMIC_RELAXED) != 0)
-		return watch->census.ns == 0 ? FOR_EVER : NOW_AND_THEN_NS;
+		return watch->census.ns == 0 ? LOOK_NS : NOW_AND_THEN_NS;
 	return TRANCHE_LEASE_IDLE_NS;
 }
 
@@ -157,7 +158,7 @@ static void *watch_over(void *argument)
 	for (;;) {
 		const struct tranche_grant *grant = session_grant(watch.lease->share);
 		uint32_t word = __atomic_load_n(&grant->lease, __ATOMIC_ACQUIRE);
-		uint64_t nap = FOR_EVER;
+		uint64_t nap = LOOK_NS;
 		bool open = (word & TRANCHE_LEASE_STATE) == TRANCHE_LEASE_OPEN;
 
 		lease_say_again(watch.lease);

@@ -17,18 +17,26 @@ static void set(uint32_t *word, uint32_t value)
 	__atomic_store_n(word, value, __ATOMIC_RELAXED);
 }
 
-static void write_page(struct lease *lease)
+/* The page that was written; NULL: there is none. */
+static const struct tranche_demand *write_page(struct lease *lease)
 {
 	struct tranche_demand *page = session_demand(lease->share);
 
 	if (!page)
-		return;
+		return NULL;
 	__atomic_store_n(&page->waiting, lease->waiting, __ATOMIC_RELAXED);
 	__atomic_store_n(&page->waited, lease->waited, __ATOMIC_RELAXED);
 	__atomic_store_n(&page->used, __atomic_load_n(&lease->meter->used, __ATOMIC_RELAXED), __ATOMIC_RELAXED);
 	__atomic_store_n(&page->drained, lease->drained, __ATOMIC_SEQ_CST);
 	__atomic_store_n(&page->wants, lease->wants, __ATOMIC_SEQ_CST);
-	__atomic_store_n(&lease->said, page, __ATOMIC_RELAXED);
+	return page;
+}
+
+/* The same, before the bell is rung. What is in a page for which nobody rang is not said: another
+ * arbiter's page may be written by who does not know that it is new. */
+static void say(struct lease *lease)
+{
+	__atomic_store_n(&lease->said, write_page(lease), __ATOMIC_RELAXED);
 }
 
 /* Under the lease's lock: with nothing to say launches pass quickly. */
@@ -57,7 +65,7 @@ static void want(struct lease *lease)
 		set(&lease->drained, word); /* nothing was in flight */
 	set(&lease->wants, 1);
 	if (news)
-		write_page(lease);
+		say(lease);
 	let_pass(lease, word);
 	lock_give(&lease->lock);
 	if (news)
@@ -105,7 +113,7 @@ bool lease_take_back(struct lease *lease, const struct census *census)
 		taken = now.launches == census->launches && !now.inside;
 		set(&lease->wants, !taken);
 		if (taken)
-			write_page(lease);
+			say(lease);
 	}
 	lock_give(&lease->lock);
 	if (taken)
@@ -117,7 +125,7 @@ void lease_drained(struct lease *lease, uint32_t word)
 {
 	lock_take(&lease->lock);
 	set(&lease->drained, word);
-	write_page(lease);
+	say(lease);
 	lock_give(&lease->lock);
 	session_ring(lease->share);
 }
@@ -129,7 +137,7 @@ void lease_say_again(struct lease *lease)
 	lock_take(&lease->lock);
 	news = lease->said && lease->said != session_demand(lease->share);
 	if (news)
-		write_page(lease);
+		say(lease);
 	lock_give(&lease->lock);
 	if (news)
 		session_ring(lease->share);

@@ -72,15 +72,6 @@ static void attach_again(void)
 	__atomic_store_n(&session_trouble_word, 0, __ATOMIC_RELAXED);
 }
 
-/* Who was about to wait on a grant just when it was replaced missed that. */
-static void wake_late(const struct session_share *share)
-{
-	const struct tranche_grant *former = __atomic_load_n(&share->former, __ATOMIC_ACQUIRE);
-
-	if (former)
-		word_wake(&former->lease);
-}
-
 static void *liaise(void *unused)
 {
 	(void)unused;
@@ -88,10 +79,8 @@ static void *liaise(void *unused)
 	for (;;) {
 		wait_for_end();
 		attach_again();
-		for (size_t i = 0; i < session_count(); i++) {
+		for (size_t i = 0; i < session_count(); i++)
 			session_settle(session_share(i));
-			wake_late(session_share(i));
-		}
 	}
 	return NULL;
 }

@@ -123,17 +123,11 @@ static enum line_result use(struct session_share *share, struct found *found, co
 	if (again && (ledger != share->ledger || welcome->slot != share->slot_number))
 		result = LINE_MOVED;
 	/* From here on the pages are the share's. */
-	if (found->grant) {
-		memcpy(share->uuid, found->grant->card_uuid, sizeof(share->uuid) - 1);
-		__atomic_store_n(&share->grant, found->grant, __ATOMIC_RELEASE);
-		found->grant = NULL;
-	}
 	if (observer) {
 		__atomic_store_n(&share->ledger, ledger, __ATOMIC_RELEASE);
 	} else {
 		gate_enter_alone(&share->gate);
 		carry(share, ledger, &ledger->slot[welcome->slot]);
-		gate_leave_alone(&share->gate);
 	}
 	if (ledger == found->ledger)
 		found->ledger = NULL;
@@ -141,13 +135,19 @@ static enum line_result use(struct session_share *share, struct found *found, co
 		__atomic_store_n(&share->demand, found->demand, __ATOMIC_RELEASE);
 		found->demand = NULL;
 	}
+	/* The last: who sleeps on it has seen the others. */
+	if (found->grant) {
+		memcpy(share->uuid, found->grant->card_uuid, sizeof(share->uuid) - 1);
+		__atomic_store_n(&share->grant, found->grant, __ATOMIC_RELEASE);
+		found->grant = NULL;
+	}
+	if (!observer)
+		gate_leave_alone(&share->gate);
 	share->slot_number = welcome->slot;
 	share->nonce = welcome->nonce;
 	/* Who waits for the lease looks at the new pages. */
-	if (before && before != share->grant) {
-		__atomic_store_n(&share->former, before, __ATOMIC_RELEASE);
+	if (before && before != share->grant)
 		word_wake(&before->lease);
-	}
 	return result;
 }
 

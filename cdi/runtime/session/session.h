@@ -41,7 +41,6 @@ struct session_share {
 	struct tranche_ledger *ledger;
 	struct tranche_slot *slot; /* own slot; NULL for an observer */
 	struct tranche_demand *demand; /* own; NULL for an observer */
-	const struct tranche_grant *former; /* the grant that the last one replaced, or NULL */
 	uint32_t alone; /* no arbiter: the connection has ended */
 
 	/* Who changes the slot has the gate as one of many, who replaces it alone. */
@@ -171,7 +170,7 @@ static inline struct tranche_demand *session_demand(const struct session_share *
 }
 
 /* Who waits for the word has to look whether the grant is still the same: when it is replaced,
- * waiters on the old one are woken. */
+ * waiters on the old one are woken, and who was just about to wait on it is not. */
 static inline uint32_t session_lease(const struct session_share *share)
 {
 	return __atomic_load_n(&session_grant(share)->lease, __ATOMIC_ACQUIRE);

@@ -120,7 +120,7 @@ void word_wait(const uint32_t *word, uint32_t value, uint64_t ns)
 	struct timespec left = { .tv_sec = (time_t)(ns / SECOND), .tv_nsec = (long)(ns % SECOND) };
 	int saved = errno;
 
-	syscall(SYS_futex, word, FUTEX_WAIT, value, ns == UINT64_MAX ? NULL : &left, NULL, 0);
+	syscall(SYS_futex, word, FUTEX_WAIT, value, &left, NULL, 0);
 	errno = saved;
 }
 

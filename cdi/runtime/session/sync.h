@@ -81,7 +81,7 @@ void nap_ns(uint64_t ns);
 void nap_precisely_ns(uint64_t ns);
 
 /* Words in pages that other processes have too, which may be mapped for reading only. Waits
- * while the word has this value, at most ns; UINT64_MAX: without end. May return early. */
+ * while the word has this value, at most ns. May return early. */
 void word_wait(const uint32_t *word, uint32_t value, uint64_t ns);
 void word_wake(const uint32_t *word);
 
