@@ -26,7 +26,7 @@ func TestAProgramWhoseKernelsGrowKeepsToItsShare(t *testing.T) {
 			r := newRig(t)
 			c := newCard(t, r, simcard.Config{})
 			other := newSharer(t, r, c, share.GuaranteedBurst, 80)
-			grown := &sharer{box: newBox(t, r, changed(t, r, c, func(s *share.Share) { s.Policy, s.Limits.Cores = share.GuaranteedBurst, 20 }))}
+			grown := &sharer{rig: r, box: newBox(t, r, changed(t, r, c, func(s *share.Share) { s.Policy, s.Limits.Cores = share.GuaranteedBurst, 20 }))}
 			grown.program = start(t, grown.box, nil, "awkward", how)
 			_, err := grown.program.Expect("trained")
 			require.NoError(t, err)
