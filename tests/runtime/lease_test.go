@@ -241,15 +241,7 @@ func TestWhatIsInFlightIsBoundedByItsTime(t *testing.T) {
 			until(t, "work", func() bool { return len(g.runs(0)) > 40 })
 			least := time.Hour
 			for range 10 {
-				closed := clock()
-				drained := g.close(d)
-				busy := time.Duration(0)
-				for _, run := range g.share.Card.Runs(0) {
-					if run.End > closed && run.Start < drained {
-						busy += run.End - max(run.Start, closed)
-					}
-				}
-				least = min(least, busy)
+				least = min(least, g.busyAfterClosing(d))
 				g.set(wire.LeaseOpen)
 				began := clock()
 				until(t, "work again", func() bool { return len(g.runs(began)) > 2 })
@@ -258,6 +250,18 @@ func TestWhatIsInFlightIsBoundedByItsTime(t *testing.T) {
 			require.NoError(t, p.Signal(syscall.SIGKILL))
 		})
 	}
+}
+
+// busyAfterClosing closes the lease and returns for how long the card works until it is obeyed.
+func (g gated) busyAfterClosing(d *wire.Demand) (busy time.Duration) {
+	closed := clock()
+	drained := g.close(d)
+	for _, run := range g.share.Card.Runs(0) {
+		if run.End > closed && run.Start < drained {
+			busy += run.End - max(run.Start, closed)
+		}
+	}
+	return busy
 }
 
 func TestAWaiterThatIsKilledLeavesNothing(t *testing.T) {

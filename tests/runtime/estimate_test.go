@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build native
+
+package runtime_test
+
+import (
+	"path/filepath"
+	"slices"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tranche-dra/tranche/pkg/nodeview"
+	"github.com/tranche-dra/tranche/pkg/share"
+	"github.com/tranche-dra/tranche/pkg/simcard"
+	"github.com/tranche-dra/tranche/pkg/wire"
+	"github.com/tranche-dra/tranche/tests/rig"
+)
+
+// estimates starts a case of the client of that name.
+func estimates(t *testing.T, g gated, name string) *rig.Program {
+	t.Helper()
+	p := start(t, g.box, nil, "estimates", name)
+	expect(t, p, "ready")
+	return p
+}
+
+// What the card waits for may be yet to be launched. Each second time it is launched late, so that what waits is
+// expected to take long: the launch that it waits for is let go long before that has passed.
+func TestALaunchThatOthersWaitForIsLetGo(t *testing.T) {
+	t.Parallel()
+	const late, brief, rounds = 50 * time.Millisecond, 20 * time.Microsecond, 40 // as the client has them
+	g := newGated(t)
+	g.set(wire.LeaseOpen)
+	p := estimates(t, g, "held")
+	require.NoError(t, p.Say("go"))
+	expect(t, p, "ok")
+	var idle []time.Duration
+	until(t, "the card to tell of its work", func() bool {
+		runs, busy := g.runs(0), time.Duration(0)
+		idle = nil
+		for i, run := range runs {
+			busy += run.End - run.Start
+			if i > 0 {
+				idle = append(idle, run.Start-runs[i-1].End)
+			}
+		}
+		return busy > 4*(rounds-1)*brief // in each of two kernels, which may be one run, twice
+	})
+	slices.Sort(idle)
+	require.Greater(t, idle[len(idle)-rounds+1], late*9/10, "it was late in each round")
+	require.Less(t, idle[len(idle)-rounds-rounds/2], late/50, "the card was idle for that in half of the rounds: %v", idle)
+}
+
+// Where what is let go does not end them, it would pile up behind long kernels.
+func TestShortLaunchesDoNotPileUpBehindLongKernels(t *testing.T) {
+	t.Parallel()
+	const long = 20 * time.Millisecond
+	g := newGated(t)
+	g.set(wire.LeaseOpen)
+	p := estimates(t, g, "beside")
+	require.NoError(t, p.Say("go"))
+	expect(t, p, "beside")
+	d := g.demand(0)
+	var busy []time.Duration
+	for range 11 {
+		began := clock()
+		until(t, "work", func() bool { return len(g.runs(began)) > 100 })
+		busy = append(busy, g.busyAfterClosing(d))
+		g.set(wire.LeaseOpen)
+	}
+	slices.Sort(busy)
+	require.Less(t, busy[len(busy)*3/4], 4*handWindow+2*long, "work in flight, three times of four: %v", busy)
+	require.NoError(t, p.Signal(syscall.SIGKILL))
+}
+
+// drain is how a process obeyed a closed lease: it said so before its work had ended, and took it back.
+type drain struct {
+	early, takenBack bool
+	over             time.Duration
+}
+
+// follow closes the lease, and looks on until it is obeyed for good.
+func (g gated) follow(t *testing.T, d *wire.Demand) (saw drain) {
+	t.Helper()
+	word := g.set(wire.LeaseClosed)
+	look := time.NewTicker(50 * time.Microsecond)
+	defer look.Stop()
+	deadline := clock() + rig.Patience
+	for ; clock() < deadline; <-look.C {
+		said, ends := d.Drained.Load() == word, d.Ends.Load()
+		switch {
+		case said && ends == 0:
+			saw.over = clock()
+			return saw
+		case said:
+			saw.early = true
+		case saw.early:
+			saw.takenBack = true
+		}
+	}
+	require.Fail(t, "the closed lease is not obeyed")
+	return saw
+}
+
+// A process says by its estimates that it obeys a closed lease, shortly before its work has ended.
+func TestAWrongWordOnWhenWorkEndsIsTakenBack(t *testing.T) {
+	t.Parallel()
+	g := newGated(t)
+	g.set(wire.LeaseOpen)
+	p := estimates(t, g, "longer")
+	require.NoError(t, p.Say("go"))
+	// turn lets the process launch, closes the lease, and judges by the card.
+	turn := func() drain {
+		g.set(wire.LeaseOpen)
+		require.NoError(t, p.Say("launch"))
+		expect(t, p, "launched")
+		saw := g.follow(t, g.demand(0))
+		require.False(t, g.busyBetween(saw.over, clock()), "the card works although the lease is obeyed for good")
+		return saw
+	}
+	for range 3 {
+		until(t, "a wrong word", func() bool {
+			saw := turn()
+			require.Equal(t, saw.early, saw.takenBack, "the card worked for long, and the process did not take its word back")
+			return saw.early
+		})
+		require.False(t, turn().early, "a word is given right after one that was wrong")
+	}
+	require.NoError(t, p.Signal(syscall.SIGKILL))
+}
+
+// Somebody launches a kernel much longer than those before at the end of a turn, so that the other's turn begins
+// while it runs. The card then divides its time between both, and what was not charged would show.
+func TestWhoRunsPastItsTurnByAWrongEstimatePaysForIt(t *testing.T) {
+	t.Parallel()
+	const slice = 2 * time.Millisecond // the card's, where two want it
+	r := newRig(t)
+	c := newCard(t, r, simcard.Config{})
+	newSharer(t, r, c, share.GuaranteedBurst, 95)
+	s := changed(t, r, c, func(s *share.Share) { s.Policy, s.Limits.Cores = share.GuaranteedBurst, 5 })
+	cheat := &sharer{box: newBox(t, r, s)}
+	cheat.program = start(t, cheat.box, nil, "estimates", "past")
+	expect(t, cheat.program, "ready")
+	require.NoError(t, cheat.program.Say("go"))
+	for past := 0; past < 3; {
+		quiet(t, cheat.program)
+		began, before, held := clock(), cheat.had(t, c), told(t, r, s.Key).Held
+		require.NoError(t, cheat.program.Say("run past the turn"))
+		quiet(t, cheat.program)
+		had := cheat.had(t, c) - before
+		until(t, "what ran to be charged", func() bool { return !told(t, r, s.Key).Draining })
+		held = told(t, r, s.Key).Held - held
+		require.Greater(t, held, had/2, "it had the card for %s", had)
+		require.NoError(t, cheat.program.Say("go on"))
+		runs := slices.DeleteFunc(cheat.runs(t, c), func(run simcard.Run) bool { return run.Start < began })
+		for i := 1; i < len(runs); i++ {
+			if away := runs[i].Start - runs[i-1].End; away > slice/2 && away < 2*slice {
+				past++
+				t.Logf("it ran past its turn, had the card for %s and is charged with %s", had, held)
+				break
+			}
+		}
+	}
+}
+
+// had is for how long the sharer's processes have had the card.
+func (s *sharer) had(t *testing.T, c *simcard.Card) (busy time.Duration) {
+	t.Helper()
+	for _, of := range busyBy(t, c, []*sharer{s})[0] {
+		busy += of
+	}
+	return busy
+}
+
+// told is what the arbiter says of a share.
+func told(t *testing.T, r *rig.Rig, key share.Key) nodeview.Share {
+	t.Helper()
+	node, err := nodeview.Get(t.Context(), filepath.Join(r.Dir, "run", nodeview.SocketName))
+	require.NoError(t, err)
+	for _, c := range node.Cards {
+		for _, s := range c.Shares {
+			if s.Key == key {
+				return s
+			}
+		}
+	}
+	require.Fail(t, "the arbiter does not know the share")
+	return nodeview.Share{}
+}
