@@ -302,16 +302,18 @@ func (n *Node) used() float64 {
 	sum := 0.0
 	for i := range n.Cards {
 		c := &n.Cards[i]
-		sum += 1 - min(fraction(c.Free.Compute, c.Total.Compute), fraction(c.Free.Offline, c.Total.Offline), c.freeMemory())
+		sum += 1 - min(unused(c.Free.Compute, c.Total.Compute), unused(c.Free.Offline, c.Total.Offline), unused(c.Free.Memory, c.Total.Memory))
 	}
 	return sum / float64(len(n.Cards))
 }
 
-func (c *Card) freeMemory() float64 {
-	if c.Total.Memory == 0 {
+// unused is 1 where there is nothing to use: cards that go as a whole have no
+// offline compute, those of some traces no memory.
+func unused[T ~int32 | ~int64](free, total T) float64 {
+	if total <= 0 {
 		return 1
 	}
-	return fraction(c.Free.Memory, c.Total.Memory)
+	return fraction(free, total)
 }
 
 func (p Policies) order(n *Node, d *Demand) []int {
@@ -348,13 +350,23 @@ func normalize(scores []float64, top int64) []int64 {
 	if len(scores) == 0 {
 		return out
 	}
-	best, worst := slices.Max(scores), slices.Min(scores)
+	best, worst, floor := slices.Max(scores), slices.Min(scores), 0.0
+	if worst < best-avoided/2 {
+		// Next to nodes that are to be avoided all others would be alike: they get
+		// the upper half for themselves.
+		worst, floor = best, 0.5
+		for _, s := range scores {
+			if s >= best-avoided/2 {
+				worst = min(worst, s)
+			}
+		}
+	}
 	for i, s := range scores {
 		switch {
 		case s == best:
 			out[i] = top
-		default:
-			out[i] = min(int64(float64(top)*(s-worst)/(best-worst)), top-1)
+		case s >= worst:
+			out[i] = min(int64(float64(top)*(floor+(1-floor)*(s-worst)/(best-worst))), top-1)
 		}
 	}
 	return out

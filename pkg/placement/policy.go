@@ -94,5 +94,7 @@ func (p Policies) Evaluate(n *Node, d *Demand) (Choice, float64, bool) { return 
 
 // Normalize maps scores to 0 to top for a scheduler that adds up whole numbers.
 // The best is top, and everything that is worse is at least one below it, so
-// that rounding never turns a better node into an equal one.
+// that rounding never turns a better node into an equal one. Nodes where work of
+// the class to avoid would be met get 0 if there are others, and these the upper
+// half.
 func Normalize(scores []float64, top int64) []int64 { return normalize(scores, top) }

@@ -123,6 +123,10 @@ func TestNodesCompare(t *testing.T) {
 	_, fits := spread.Score(half, aShare(600, 4*gib, share.NoClass))
 	require.False(t, fits)
 
+	wholeOnly := func(c *placement.Card) { c.WholeOnly, c.Total.Offline, c.Free.Offline = true, 0, 0 }
+	unused, used := node(with(emptyCard(), wholeOnly), with(emptyCard(), wholeOnly)), node(with(emptyCard(), wholeOnly), with(aCard(0, 0, 16), wholeOnly))
+	require.Greater(t, score(spread, unused, whole(1)), score(spread, used, whole(1)), "cards that go as a whole are counted, too")
+
 	beside := node(with(aCard(1000, 20*gib, 1), func(c *placement.Card) { c.OfflineShares, c.Unclassed = 1, 0 }))
 	online := aShare(300, 4*gib, share.Online)
 	require.Greater(t, score(spread, half, online), score(spread, beside, online), "away from offline work before anything else")

@@ -215,4 +215,6 @@ func TestNormalizeKeepsWhatIsBest(t *testing.T) {
 			}
 		}
 	})
+	require.Equal(t, []int64{100, 75, 50, 0, 0}, placement.Normalize([]float64{0.9, 0.5, 0.1, 0.8 - 1e6, 0.1 - 2e6}, 100), "what is avoided does not make the others alike")
+	require.Equal(t, []int64{100, 50, 0}, placement.Normalize([]float64{0.9 - 1e6, 0.5 - 1e6, 0.1 - 1e6}, 100), "all are avoided")
 }

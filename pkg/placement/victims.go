@@ -69,8 +69,12 @@ func Victims(n *Node, d *Demand, holders []Holder, budgets []int32) ([]int, bool
 	slices.SortStableFunc(c.order, func(i, j int) int {
 		return cmp.Or(Rank(&holders[j], &holders[i]), cmp.Compare(holders[i].Since, holders[j].Since))
 	})
-	c.choose(c.usable(), nil, d.cards())
-	return c.best, true
+	usable := c.usable()
+	c.choose(usable, nil, d.cards())
+	if !c.found { // none of the sets that there was time for has room
+		c.look(usable)
+	}
+	return c.best, c.found
 }
 
 func (d *Demand) cards() int {
@@ -82,7 +86,8 @@ func (d *Demand) cards() int {
 }
 
 // cullSteps bounds how often it is tried whether the demand fits. What is found
-// within is never more than what has to go for the cards that it is on.
+// within is never more than what has to go for the cards that it is on. Each set
+// of cards that is looked at takes one step at least.
 const cullSteps = 20000
 
 // cull is one search for victims.
@@ -122,6 +127,8 @@ func (c *cull) usable() []int {
 // is on none of the demand's cards does not have to go.
 func (c *cull) choose(cards, chosen []int, more int) {
 	switch {
+	case c.steps <= 0:
+		return
 	case more == 0 || len(cards) == 0:
 		c.look(chosen)
 		return
@@ -133,9 +140,6 @@ func (c *cull) choose(cards, chosen []int, more int) {
 
 // look searches for victims on a set of cards. No other cards are taken.
 func (c *cull) look(cards []int) {
-	if c.steps <= 0 && c.found {
-		return
-	}
 	closed := c.node.Clone()
 	for i := range closed.Cards {
 		closed.Cards[i].Tainted = closed.Cards[i].Tainted || !slices.Contains(cards, i)

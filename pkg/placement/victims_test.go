@@ -164,6 +164,23 @@ func without(n *placement.Node, holders []placement.Holder, budgets []int32, vic
 }
 
 // No other choice of victims that makes room is better, of all there are.
+func TestVictimsOnManyCardsAreFoundInBoundedSteps(t *testing.T) {
+	t.Parallel()
+	cards := make([]placement.Card, 24)
+	holders := make([]placement.Holder, len(cards))
+	for i := range cards {
+		cards[i], holders[i] = emptyCard(), holds(held(i, 100, 24))
+	}
+	// Of the 2.5 million sets of 13 cards those with room come last.
+	upper := placement.Part{Cards: 12, Whole: true, Accepts: func(_ *placement.Node, c int) bool { return c >= 12 }}
+	victims, found := placement.Victims(node(cards...), &placement.Demand{Parts: []placement.Part{upper, {Cards: 1, Whole: true}}}, holders, nil)
+	require.True(t, found)
+	require.Len(t, victims, 13, "as many as there are cards to take")
+	for _, v := range []int{12, 17, 23} {
+		require.Contains(t, victims, v)
+	}
+}
+
 func TestVictimsAreTheBestChoice(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
