@@ -33,14 +33,16 @@ type Ask struct {
 }
 
 // Asks are the pods of the objects that are on no node yet, and the claims and
-// templates that none of them uses, each count times. Claims that hold cards already
-// are not asked for again.
+// templates that none of them uses, each count times. Claims that hold cards already,
+// and pods with such claims only, are not asked for again.
 func Asks(o *Objects, count int) []Ask {
 	var asks []Ask
 	used := map[any]bool{}
 	for i := range o.Pods {
 		if pod := &o.Pods[i]; pod.Spec.NodeName == "" && asksForCards(pod) {
-			asks = append(asks, o.askOf(pod, count, used))
+			if ask := o.askOf(pod, count, used); ask.err != nil || len(ask.claims) > 0 {
+				asks = append(asks, ask)
+			}
 		}
 	}
 	for i := range o.Claims {
@@ -108,8 +110,11 @@ func (a *asker) part(claim *resourceapi.ResourceClaimSpec, request *resourceapi.
 	if exactly.AllocationMode == resourceapi.DeviceAllocationModeAll {
 		return placement.Part{}, errors.New("allocationMode All is not simulated: give a count")
 	}
-	if exactly.Count > resourceapi.AllocationResultsMaxSize {
-		return placement.Part{}, fmt.Errorf("count of %d: a claim holds at most %d", exactly.Count, resourceapi.AllocationResultsMaxSize)
+	if exactly.Count < 0 || exactly.Count > resourceapi.AllocationResultsMaxSize {
+		return placement.Part{}, fmt.Errorf("count of %d: a claim holds at least 1 and at most %d", exactly.Count, resourceapi.AllocationResultsMaxSize)
+	}
+	if exactly.AdminAccess != nil && *exactly.AdminAccess {
+		return placement.Part{}, errors.New("adminAccess takes nothing of a card: there is nothing to try")
 	}
 	part := placement.Part{Cards: int(max(exactly.Count, 1))}
 	var err error
@@ -134,6 +139,13 @@ func amount(requests map[resourceapi.QualifiedName]resource.Quantity) (placement
 	memory, hasMemory := requests[slices.CapacityMemory]
 	if !cores || !hasMemory {
 		return a, errors.New("a share names both cores and memory")
+	}
+	for name := range requests {
+		switch name {
+		case slices.CapacityCores, slices.CapacityOfflineCores, slices.CapacityMemory:
+		default:
+			return a, fmt.Errorf("%s: a share names %s, %s and %s only", name, slices.CapacityCores, slices.CapacityMemory, slices.CapacityOfflineCores)
+		}
 	}
 	for name, to := range map[resourceapi.QualifiedName]*placement.Milli{slices.CapacityCores: &a.Compute, slices.CapacityOfflineCores: &a.Offline} {
 		q, asked := requests[name]

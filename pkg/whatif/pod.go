@@ -45,20 +45,29 @@ func (o *Objects) askOf(pod *corev1.Pod, count int, used map[any]bool) Ask {
 		ask.err = fmt.Errorf("pod %s: node affinity is not simulated: give a nodeSelector", ask.Name)
 		return ask
 	}
+	held := 0
 	for i := range pod.Spec.ResourceClaims {
-		spec, err := o.claimOf(pod, &pod.Spec.ResourceClaims[i])
+		spec, holds, err := o.claimOf(pod, &pod.Spec.ResourceClaims[i])
 		if err != nil {
 			ask.err = fmt.Errorf("pod %s: %w", ask.Name, err)
 			return ask
 		}
+		if holds {
+			held++
+			continue
+		}
 		used[spec] = true
 		ask.claims = append(ask.claims, spec)
+	}
+	if held > 0 && len(ask.claims) > 0 {
+		ask.err = fmt.Errorf("pod %s: it holds some of its cards already: where they are is not simulated", ask.Name)
 	}
 	return ask
 }
 
-// claimOf finds the claim that was made for the pod, or else what it would be made of.
-func (o *Objects) claimOf(pod *corev1.Pod, ref *corev1.PodResourceClaim) (*resourceapi.ResourceClaimSpec, error) {
+// claimOf finds the claim that was made for the pod, and whether it holds cards, or
+// else what it would be made of.
+func (o *Objects) claimOf(pod *corev1.Pod, ref *corev1.PodResourceClaim) (spec *resourceapi.ResourceClaimSpec, holds bool, err error) {
 	claim := ref.ResourceClaimName
 	for i := range pod.Status.ResourceClaimStatuses {
 		if s := &pod.Status.ResourceClaimStatuses[i]; s.Name == ref.Name && s.ResourceClaimName != nil {
@@ -69,22 +78,18 @@ func (o *Objects) claimOf(pod *corev1.Pod, ref *corev1.PodResourceClaim) (*resou
 	case claim != nil:
 		for i := range o.Claims {
 			c := &o.Claims[i]
-			if c.Namespace != pod.Namespace || c.Name != *claim {
-				continue
+			if c.Namespace == pod.Namespace && c.Name == *claim {
+				return &c.Spec, c.Status.Allocation != nil, nil
 			}
-			if c.Status.Allocation != nil {
-				return nil, fmt.Errorf("claim %s holds its cards already: the pod goes where they are", *claim)
-			}
-			return &c.Spec, nil
 		}
-		return nil, fmt.Errorf("claim %s is not in the file", *claim)
+		return nil, false, fmt.Errorf("claim %s is not in the file", *claim)
 	case ref.ResourceClaimTemplateName != nil:
 		for i := range o.Templates {
 			if t := &o.Templates[i]; t.Namespace == pod.Namespace && t.Name == *ref.ResourceClaimTemplateName {
-				return &t.Spec.Spec, nil
+				return &t.Spec.Spec, false, nil
 			}
 		}
-		return nil, fmt.Errorf("template %s is not in the file", *ref.ResourceClaimTemplateName)
+		return nil, false, fmt.Errorf("template %s is not in the file", *ref.ResourceClaimTemplateName)
 	}
-	return nil, fmt.Errorf("claim %s names neither a claim nor a template", ref.Name)
+	return nil, false, fmt.Errorf("claim %s names neither a claim nor a template", ref.Name)
 }

@@ -183,12 +183,21 @@ func sorted(on []whatif.Place) []whatif.Place {
 	return on
 }
 
+// A scheduler that is about to bind the pod has allocated its claims.
+const (
+	held   = "\n---\n{apiVersion: resource.k8s.io/v1, kind: ResourceClaim, metadata: {namespace: team, name: held}, spec: {}, status: {allocation: {}}}\n"
+	holder = "\n---\n{apiVersion: v1, kind: Pod, metadata: {namespace: team, name: pod}, spec: {resourceClaims: [{name: held, resourceClaimName: held}]}}\n"
+)
+
+func TestPodsThatHoldTheirCardsAreNotAskedForAgain(t *testing.T) {
+	t.Parallel()
+	claim, err := try(t, "", held+holder+card("NVIDIA T4", ""))
+	require.NoError(t, err)
+	require.Equal(t, "team/card", claim.Name)
+}
+
 func TestPodsThatCannotBeSimulatedAreRefused(t *testing.T) {
 	t.Parallel()
-	claim := func(status string) string {
-		return "\n---\n{apiVersion: resource.k8s.io/v1, kind: ResourceClaim, metadata: {namespace: team, name: mine}, spec: {}, status: " + status + "}\n" +
-			"---\n{apiVersion: v1, kind: Pod, metadata: {namespace: team, name: pod}, spec: {resourceClaims: [{name: gpu, resourceClaimName: mine}]}}\n"
-	}
 	for name, tc := range map[string]struct{ more, comes, want string }{
 		"a nodeSelector and no nodes": {"", card("", "") + pod("nodeSelector: {team: red}"), "pod team/pod has a nodeSelector: the export shows no nodes"},
 		"node affinity": {
@@ -197,7 +206,10 @@ func TestPodsThatCannotBeSimulatedAreRefused(t *testing.T) {
 		},
 		"a template that is elsewhere": {"", pod(""), "pod team/pod: template card is not in the file"},
 		"a claim that is elsewhere":    {"", pod("") + "status: {resourceClaimStatuses: [{name: gpu, resourceClaimName: made}]}", "pod team/pod: claim made is not in the file"},
-		"a claim that is held":         {"", claim("{allocation: {}}"), "pod team/pod: claim mine holds its cards already"},
+		"a claim that is held beside another": {
+			"", held + card("", "") + strings.Replace(pod(""), "[{", "[{name: held, resourceClaimName: held}, {", 1),
+			"pod team/pod: it holds some of its cards already",
+		},
 		"a limit": {
 			"", "{apiVersion: v1, kind: Pod, metadata: {name: pod}, spec: {containers: [{name: c, resources: {limits: {tranche.dev/gpu: 1}}}]}}",
 			"pod pod: limits of tranche.dev/gpu are not simulated: give a claim of class card.tranche.dev",

@@ -123,7 +123,11 @@ func TestWhatCannotBeSimulatedIsSaid(t *testing.T) {
 		"another class":      {exactly(`{"deviceClassName": "gpu.example.com"}`), `claim a, request gpu: device class "gpu.example.com" is none of Tranche's: card.tranche.dev, share.tranche.dev`},
 		"alternatives":       {`{"requests": [{"name": "gpu", "firstAvailable": []}]}`, "firstAvailable is not simulated"},
 		"all cards":          {exactly(`{"deviceClassName": "card.tranche.dev", "allocationMode": "All"}`), "allocationMode All is not simulated: give a count"},
-		"too many cards":     {exactly(`{"deviceClassName": "card.tranche.dev", "count": 1000000000000}`), "count of 1000000000000: a claim holds at most 32"},
+		"too many cards":     {exactly(`{"deviceClassName": "card.tranche.dev", "count": 1000000000000}`), "count of 1000000000000: a claim holds at least 1 and at most 32"},
+		"fewer than none":    {exactly(`{"deviceClassName": "card.tranche.dev", "count": -3}`), "count of -3: a claim holds at least 1"},
+		"an administrator":   {exactly(`{"deviceClassName": "card.tranche.dev", "adminAccess": true}`), "adminAccess takes nothing of a card"},
+		"slots":              {share(`{"cores": "30", "memory": "1Gi", "slots": "2"}`), "slots: a share names cores, memory and offlineCores only"},
+		"another capacity":   {share(`{"cores": "30", "memory": "1Gi", "core": "2"}`), "core: a share names"},
 		"half-named":         {share(`{"cores": "30"}`), "a share names both cores and memory"},
 		"more than a card":   {share(`{"cores": "130", "memory": "1Gi"}`), "cores of 130: 0 to 100 percent of one card is right; for whole cards ask for class card.tranche.dev with count: N"},
 		"no memory":          {share(`{"cores": "30", "memory": "0"}`), "memory of 0: from 256Mi"},
@@ -154,6 +158,11 @@ func FuzzRead(f *testing.F) {
 	f.Add(`{"apiVersion":"resource.k8s.io/v1","kind":"ResourceClaim","metadata":{"name":"a"},"spec":{"devices":` + claim + `}}`)
 	f.Add("apiVersion: resource.k8s.io/v1\nkind: ResourceSlice\nspec:\n  driver: gpu.tranche.dev\n  pool: {name: n}\n  devices:\n" +
 		"  - {name: g, allowMultipleAllocations: true, capacity: {cores: {value: 100}, memory: {value: 8Gi}, slots: {value: 16}}}\n" +
+		"---\napiVersion: resource.k8s.io/v1\nkind: ResourceClaim\nmetadata: {name: a}\nspec: {devices: " + claim + "}\n")
+	f.Add("apiVersion: resource.k8s.io/v1\nkind: ResourceSlice\nspec: {driver: gpu.tranche.dev, pool: {name: n}, devices: [{name: g, taints: [{key: k, effect: NoSchedule}]}]}\n" +
+		"---\n{apiVersion: v1, kind: Node, metadata: {name: n}, spec: {unschedulable: true, taints: [{key: k, effect: NoExecute}]}}\n" +
+		"---\n{apiVersion: resource.k8s.io/v1, kind: DeviceTaintRule, spec: {deviceSelector: {}, taint: {key: k, effect: None}}}\n" +
+		"---\n{apiVersion: v1, kind: Pod, spec: {nodeSelector: {a: b}, tolerations: [{operator: Exists}], resourceClaims: [{name: g, resourceClaimName: a}]}}\n" +
 		"---\napiVersion: resource.k8s.io/v1\nkind: ResourceClaim\nmetadata: {name: a}\nspec: {devices: " + claim + "}\n")
 	p := []placement.Policies{placement.Default()}
 	f.Fuzz(func(t *testing.T, text string) {
