@@ -119,38 +119,62 @@ func TestEverybodyHasTheCardAgainWithEachNewArbiter(t *testing.T) {
 		newSharer(t, r, c, share.GuaranteedBurst, 30, "processes=2"),
 		newSharer(t, r, c, share.GuaranteedBurst, 50, "kernels=2000000", "threads=2"),
 	}
-	for range number(t, "ARBITERS", scaled(10)) {
+	replace := func() {
 		require.NoError(t, r.Arbiter().Signal(syscall.SIGKILL))
 		_, err := r.StartArbiter()
 		require.NoError(t, err)
-		err = rig.Until("the arbiter to give everybody the card", func() (bool, error) {
-			node, err := nodeview.Get(t.Context(), filepath.Join(r.Dir, "run", nodeview.SocketName))
-			given := 0
-			for _, on := range node.Cards {
-				for _, s := range on.Shares {
-					if s.Held > 0 {
-						given++
-					}
+		until(t, "the arbiter to answer", func() bool { _, err := view(t, r); return err == nil })
+	}
+	for n := range number(t, "ARBITERS", scaled(12)) {
+		stopped := sharers[n%len(sharers)]
+		switch n % 4 {
+		case 0, 2: // one that may have done nothing yet
+			replace()
+			replace()
+		case 1:
+			replace()
+		case 3: // one that comes while a process is stopped
+			stopped.signal(t, syscall.SIGSTOP)
+			replace()
+			stopped.signal(t, syscall.SIGCONT)
+		}
+		if err := rig.Until("everybody to have the card", func() (bool, error) { return haveTheCard(t, r, c, sharers) }); err != nil {
+			t.Log(portrait(t, r, c))
+			require.NoError(t, err)
+		}
+	}
+}
+
+func view(t *testing.T, r *rig.Rig) (nodeview.Node, error) {
+	t.Helper()
+	return nodeview.Get(t.Context(), filepath.Join(r.Dir, "run", nodeview.SocketName))
+}
+
+// haveTheCard tells whether this arbiter has given the card to all sharers, and each of their processes
+// goes on using it.
+func haveTheCard(t *testing.T, r *rig.Rig, c *simcard.Card, sharers []*sharer) (bool, error) {
+	t.Helper()
+	node, err := view(t, r)
+	given := 0
+	for _, on := range node.Cards {
+		for i := range on.Shares {
+			if on.Shares[i].Held > 0 {
+				given++
+			}
+		}
+	}
+	if err != nil || given < len(sharers) {
+		return false, err
+	}
+	before := busyBy(t, c, sharers)
+	return true, rig.Until("everybody to use the card", func() (bool, error) {
+		for i, now := range busyBy(t, c, sharers) {
+			for process, busy := range now {
+				if busy <= before[i][process] {
+					return false, nil
 				}
 			}
-			return given == len(sharers), err
-		})
-		before := busyBy(t, c, sharers)
-		if err == nil {
-			err = rig.Until("everybody to use it", func() (bool, error) {
-				for i, now := range busyBy(t, c, sharers) {
-					for process, busy := range now {
-						if busy <= before[i][process] {
-							return false, nil
-						}
-					}
-				}
-				return true, nil
-			})
 		}
-		if err != nil {
-			t.Log(portrait(t, r, c))
-		}
-		require.NoError(t, err)
-	}
+		return true, nil
+	})
 }
