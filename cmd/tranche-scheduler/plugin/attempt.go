@@ -16,9 +16,7 @@ import (
 	fwk "k8s.io/kube-scheduler/framework"
 
 	"github.com/tranche-dra/tranche/pkg/card"
-	"github.com/tranche-dra/tranche/pkg/claims"
 	"github.com/tranche-dra/tranche/pkg/placement"
-	published "github.com/tranche-dra/tranche/pkg/slices"
 )
 
 const stateKey fwk.StateKey = Name
@@ -32,9 +30,11 @@ type attempt struct {
 	ledger    *ledger
 	inventory *inventory
 	// stock is what there is, and allocated what is taken of it: the one copy for
-	// this attempt, nil where it could not be had.
-	stock     *stock
-	allocated *structured.AllocatedState
+	// this attempt, nil where it could not be had. Of an incremental attempt, allocated
+	// is only what is kept for others, and the ledger has the rest.
+	stock       *stock
+	allocated   *structured.AllocatedState
+	incremental bool
 	// trusted says that a node is taken by what the model says of it, and that the
 	// allocator runs for the chosen one only, in Reserve.
 	trusted bool
@@ -98,7 +98,7 @@ func attemptOf(state fwk.CycleState) (*attempt, error) {
 func (a *attempt) Clone() fwk.StateData {
 	c := &attempt{
 		pod: a.pod, policies: a.policies, wish: a.wish, matcher: a.matcher, ledger: a.ledger,
-		inventory: a.inventory, stock: a.stock, allocated: a.allocated, trusted: a.trusted, only: a.only,
+		inventory: a.inventory, stock: a.stock, allocated: a.allocated, incremental: a.incremental, trusted: a.trusted, only: a.only,
 		kept: a.kept, rooms: a.rooms, plans: a.plans,
 		keeps: a.keeps, findings: a.findings,
 	}
@@ -203,45 +203,44 @@ func (h *host) offersWhole(m *match) bool {
 // node is the model of the node as it is now, and as it is supposed to be.
 func (a *attempt) node(h *host) *placement.Node {
 	n := h.node.Clone()
-	for i := range n.Cards {
-		a.take(&n.Cards[i], h.cards[i].id)
-	}
+	a.ledger.read(h.cards, func(i int, known tally) {
+		a.taken(h.cards[i].id, known).from(&n.Cards[i])
+	})
 	return a.tolerated(h, n)
 }
 
-// take books what is allocated of a card and is not supposed to be gone.
-func (a *attempt) take(c *placement.Card, id structured.DeviceID) {
-	gone := a.freed[id]
-	if a.allocated.AllocatedDevices.Has(id) && (gone.whole == 0 || a.kept.Has(id)) {
+// taken is what is taken of a card and is not supposed to be gone. The ledger knows as
+// much of it as is given.
+func (a *attempt) taken(id structured.DeviceID, known tally) *tally {
+	t := tallyIn(a.allocated, id)
+	if a.incremental {
+		t.add(known, 1)
+	} else {
+		t.online, t.offline = known.online, known.offline
+	}
+	t.add(a.freed[id], -1)
+	if a.kept.Has(id) {
+		t.alone = max(t.alone, 1)
+	}
+	return &t
+}
+
+// from books it on a card that has everything free.
+func (t *tally) from(c *placement.Card) {
+	if t.alone > 0 {
 		c.Free, c.Unclassed = placement.Amount{}, 1
 		return
 	}
-	consumed, ok := a.allocated.AggregatedCapacity[id]
-	if !ok {
-		return
-	}
-	percent := func(name resourceapi.QualifiedName) placement.Milli {
-		if q := consumed[name]; q != nil {
-			return placement.FromPercent(card.Percent(q.Value()))
-		}
-		return 0
-	}
-	c.Free.Compute = max(c.Free.Compute-percent(claims.Cores)+gone.compute, 0)
-	c.Free.Offline = max(c.Free.Offline-percent(claims.OfflineCores)+gone.offline, 0)
-	if q := consumed[claims.Memory]; q != nil {
-		c.Free.Memory = max(c.Free.Memory-card.CeilMiB(q.Value()-gone.bytes), 0)
-	}
-	var shares int32 = 1
-	if q := consumed[published.CapacitySlots]; q != nil {
-		shares = int32(min(q.Value(), maxSlots)) //nolint:gosec // bounded
-	}
-	shares = max(shares-gone.shares, 0)
+	percent := func(n int64) placement.Milli { return placement.FromPercent(card.Percent(max(n, 0))) }
+	shares := slots(t.slots)
+	c.Free.Compute = max(c.Free.Compute-percent(t.cores), 0)
+	c.Free.Offline = max(c.Free.Offline-percent(t.offlineCores), 0)
+	c.Free.Memory = max(c.Free.Memory-card.CeilMiB(max(t.bytes, 0)), 0)
 	c.Free.Slots = max(c.Free.Slots-shares, 0)
-	// Which of the shares are online is known from the claims, which may be a
-	// moment behind; how many there are is certain.
-	online, offline := a.ledger.on(id)
-	c.OfflineShares = min(max(offline-gone.offlineShares, 0), shares)
-	c.Online = min(max(online-gone.onlineShares, 0), shares-c.OfflineShares)
+	// Which of the shares are online may be known a moment later than how many there
+	// are.
+	c.OfflineShares = min(max(t.offline, 0), shares)
+	c.Online = min(max(t.online, 0), shares-c.OfflineShares)
 	c.Unclassed = shares - c.OfflineShares - c.Online
 }
 

@@ -94,8 +94,8 @@ func (p *Plugin) leaving() map[structured.DeviceID][]*belonging {
 			continue
 		}
 		b := newBelonging(claim)
-		for _, part := range b.parts {
-			by[part.id] = append(by[part.id], b)
+		for i := range b.has {
+			by[b.has[i].id] = append(by[b.has[i].id], b)
 		}
 	}
 	return by

@@ -26,6 +26,9 @@ func (p *Plugin) PreFilter(ctx context.Context, state fwk.CycleState, pod *v1.Po
 	// Pods of a group share allocations that are not made yet, which only the
 	// wrapped plug-in knows of.
 	a.trusted = a.wish.complete && state.GetPodGroupSchedulingCycle() == nil && !p.doubts.has(pod.UID)
+	if a.trusted && len(a.wish.parts) > 0 && a.ledger.current() {
+		a.allocated, a.incremental = newState(), true
+	}
 	result, status := p.allocator(ctx, state, a, nodes)
 	if status.IsSuccess() {
 		state.Write(stateKey, a)

@@ -6,11 +6,8 @@ import (
 	"context"
 	"fmt"
 	"strings"
-	"sync"
 
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/sets"
 	fwk "k8s.io/kube-scheduler/framework"
 
 	"github.com/tranche-dra/tranche/pkg/placement"
@@ -32,6 +29,8 @@ func (p *Plugin) Filter(ctx context.Context, state fwk.CycleState, pod *v1.Pod, 
 		return nil
 	case a.supposes():
 		return preemptible(p.rehearse(ctx, state, a, node))
+	case a.incremental:
+		return preemptible(p.rehearse(ctx, state.Clone(), a, node))
 	}
 	return preemptible(p.DynamicResources.Filter(ctx, state, pod, node))
 }
@@ -103,10 +102,11 @@ func (p *Plugin) NormalizeScore(ctx context.Context, state fwk.CycleState, pod *
 // with alternatives are compared by which of them can be had.
 func (a *attempt) scores() bool { return a.knows() && !a.wish.prioritized }
 
-// Reserve allocates on the chosen node where Filter took the model's word for it.
+// Reserve allocates on the chosen node where Filter took the model's word for it, or had
+// the allocator try it with a state of that node alone.
 func (p *Plugin) Reserve(ctx context.Context, state fwk.CycleState, pod *v1.Pod, nodeName string) *fwk.Status {
 	a, err := attemptOf(state)
-	if err == nil && a.knows() && a.trusted && a.find(ctx, nodeName).certain {
+	if err == nil && a.knows() && (a.incremental || a.trusted && a.find(ctx, nodeName).certain) {
 		if status := p.allocate(ctx, state, a, nodeName); !status.IsSuccess() {
 			// Next time the allocator is asked for every node.
 			p.doubts.add(pod.UID)
@@ -132,29 +132,4 @@ func (p *Plugin) allocate(ctx context.Context, state fwk.CycleState, a *attempt,
 		return status
 	}
 	return p.DynamicResources.Filter(ctx, state, a.pod, node)
-}
-
-// doubts are pods for which model and allocator disagreed. It should stay empty:
-// it is there so that a disagreement costs one attempt and not the pod's life.
-type doubts struct {
-	mutex sync.Mutex
-	pods  sets.Set[types.UID]
-}
-
-// maxRemembered bounds what is remembered of pods that may be long gone.
-const maxRemembered = 1000
-
-func (d *doubts) add(uid types.UID) {
-	d.mutex.Lock()
-	defer d.mutex.Unlock()
-	if d.pods.Len() >= maxRemembered || d.pods == nil {
-		d.pods = sets.New[types.UID]()
-	}
-	d.pods.Insert(uid)
-}
-
-func (d *doubts) has(uid types.UID) bool {
-	d.mutex.Lock()
-	defer d.mutex.Unlock()
-	return d.pods.Has(uid)
 }

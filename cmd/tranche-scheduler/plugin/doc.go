@@ -7,10 +7,12 @@
 // way to whom.
 //
 // An attempt is what is known about one pod during one scheduling cycle. It begins
-// in PreFilter with the one copy of all allocations that DynamicResources makes
-// anyway, and lives in the CycleState. Filter and Score, which run concurrently for
-// many nodes, only read it, but for the nodes that it remembers under a lock.
+// in PreFilter, and lives in the CycleState. Filter and Score, which run concurrently
+// for many nodes, only read it, but for the nodes that it remembers under a lock.
 //
-// The inventory and the ledger are shared by all profiles of one process and kept
-// up to date from one attempt to the next. Both are safe for concurrent use.
+// The inventory, which says what there is, and the ledger, which says what is taken,
+// are shared by all profiles of one process and kept up to date from one attempt to the
+// next. Both are safe for concurrent use. DynamicResources copies the allocations of
+// the whole cluster for each attempt: that is done only for pods that the allocator has
+// to be asked about on every node, and while the ledger is behind the informer.
 package plugin

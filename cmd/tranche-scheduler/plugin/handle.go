@@ -7,7 +7,6 @@ import (
 	"sync"
 
 	resourceapi "k8s.io/api/resource/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/dynamic-resource-allocation/structured"
 	fwk "k8s.io/kube-scheduler/framework"
 )
@@ -66,7 +65,8 @@ func (v *view) current() *shown {
 }
 
 func (v *view) ResourceClaims() fwk.ResourceClaimTracker {
-	return &claimView{ResourceClaimTracker: v.SharedDRAManager.ResourceClaims(), view: v}
+	tracker := &following{ResourceClaimTracker: v.SharedDRAManager.ResourceClaims(), ledger: v.ledger}
+	return &claimView{ResourceClaimTracker: tracker, view: v}
 }
 
 func (v *view) ResourceSlices() fwk.ResourceSliceLister {
@@ -79,43 +79,19 @@ type claimView struct {
 }
 
 // GatherAllocatedState copies the allocations of the whole cluster, which takes
-// milliseconds where there are many: the attempt keeps what it got the first
-// time. Until the attempt ends nobody else allocates, and what is released
+// milliseconds where there are many: an attempt that cannot do without keeps what it
+// got the first time. Until it ends nobody else allocates, and what is released
 // meanwhile is found by the next one.
 func (c *claimView) GatherAllocatedState() (*structured.AllocatedState, error) {
 	a := c.view.current()
 	if a != nil && a.allocated != nil {
-		return a.allocated, nil
+		return a.state(), nil
 	}
 	state, err := c.ResourceClaimTracker.GatherAllocatedState()
 	if a != nil && err == nil {
 		a.allocated = state
 	}
 	return state, err
-}
-
-func (c *claimView) SignalClaimPendingAllocation(uid types.UID, claim *resourceapi.ResourceClaim) error {
-	err := c.ResourceClaimTracker.SignalClaimPendingAllocation(uid, claim)
-	if err == nil {
-		c.view.ledger.expect(claim)
-	}
-	return err
-}
-
-func (c *claimView) MaybeRemoveClaimPendingAllocation(uid types.UID, force bool) bool {
-	removed := c.ResourceClaimTracker.MaybeRemoveClaimPendingAllocation(uid, force)
-	if removed {
-		c.view.ledger.giveUp(uid)
-	}
-	return removed
-}
-
-func (c *claimView) AssumeClaimAfterAPICall(claim *resourceapi.ResourceClaim) error {
-	err := c.ResourceClaimTracker.AssumeClaimAfterAPICall(claim)
-	if err == nil {
-		c.view.ledger.observe(claim)
-	}
-	return err
 }
 
 type sliceView struct {

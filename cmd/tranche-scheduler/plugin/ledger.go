@@ -7,161 +7,261 @@ import (
 	"strconv"
 	"sync"
 
+	v1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/client-go/tools/cache"
-	"k8s.io/dynamic-resource-allocation/resourceclaim"
 	"k8s.io/dynamic-resource-allocation/structured"
+	"k8s.io/klog/v2"
+	fwk "k8s.io/kube-scheduler/framework"
 
-	"github.com/tranche-dra/tranche/pkg/api/v1alpha1"
-	"github.com/tranche-dra/tranche/pkg/card"
-	"github.com/tranche-dra/tranche/pkg/claims"
 	"github.com/tranche-dra/tranche/pkg/placement"
-	"github.com/tranche-dra/tranche/pkg/share"
 )
 
-// ledger follows the claims as they are allocated and released, for what the
-// allocated state does not say: how many online and offline shares each card has,
-// and what is usually asked for. It may be a moment behind, so it decides about
-// preferences only, never about room.
+// ledger follows the claims as they are allocated and released: what is taken of each
+// device, how many online and offline shares each card has, and what is usually asked
+// for. Kubernetes has all but the classes, too, but gives only copies of the whole.
+//
+// What the scheduler allocates is in the ledger before it can be asked. What comes from
+// the API server is there as soon as the ledger is current: only then is what it says
+// of room all that there is to say. Classes and kinds are preferences, for which a
+// moment does not matter.
 type ledger struct {
-	mutex  sync.Mutex
-	claims map[types.UID]entry
-	cards  map[structured.DeviceID]*[2]int32
-	kinds  map[kind]int
+	mutex   sync.RWMutex
+	claims  map[types.UID]*entry
+	devices map[structured.DeviceID]*device
+	kinds   map[kind]int
+	// gone are claims of which older news may still come.
+	gone recent
 	// changed counts changes of kinds since workload was made of them.
 	changed  int
 	workload *placement.Workload
+
+	// received is the version of the latest news that the informer has, and handled
+	// that of those which the ledger has taken in.
+	received func() string
+	handled  string
 }
 
 // entry is what one claim holds.
 type entry struct {
-	holds []holding
-	// version of the claim that said so. What is older is news from the past.
+	// holds by the status of the claim, in that version: what is older is news from
+	// the past.
+	holds   []holding
 	version uint64
-	// pending until the allocation is written: by then there may be news of the claim
-	// in which it is not.
-	pending bool
+	// pending is an allocation that is not written yet. It counts as long as the status
+	// has none.
+	pending []holding
 }
 
-// holding is one allocated share.
-type holding struct {
-	id structured.DeviceID
-	kind
+// device is what is taken of one device, and by whom.
+type device struct {
+	tally
+	holders []*resourceapi.DeviceRequestAllocationResult
 }
 
-// kind of demand, with what may be counted.
-type kind struct {
-	amount placement.Amount
-	class  share.Class
-	whole  bool
-}
-
-func newLedger() *ledger {
+func newLedger(received func() string) *ledger {
 	return &ledger{
-		claims: map[types.UID]entry{}, cards: map[structured.DeviceID]*[2]int32{}, kinds: map[kind]int{},
+		claims: map[types.UID]*entry{}, devices: map[structured.DeviceID]*device{}, kinds: map[kind]int{}, received: received,
 	}
 }
 
-// handlers for an informer of claims.
+// handlers for the informer of claims.
 func (l *ledger) handlers() cache.ResourceEventHandler {
 	return cache.ResourceEventHandlerFuncs{
-		AddFunc:    func(obj any) { l.observe(obj) },
-		UpdateFunc: func(_, obj any) { l.observe(obj) },
+		AddFunc:    func(obj any) { l.handle(obj, l.observe) },
+		UpdateFunc: func(_, obj any) { l.handle(obj, l.observe) },
 		DeleteFunc: func(obj any) {
 			if last, ok := obj.(cache.DeletedFinalStateUnknown); ok {
 				obj = last.Obj
 			}
-			if claim, ok := obj.(*resourceapi.ResourceClaim); ok {
-				l.forget(claim.UID)
-			}
+			l.handle(obj, l.forget)
 		},
 	}
 }
 
-func (l *ledger) observe(obj any) {
+func (l *ledger) handle(obj any, take func(*resourceapi.ResourceClaim)) {
 	claim, ok := obj.(*resourceapi.ResourceClaim)
 	if !ok {
 		return
 	}
+	take(claim)
+	l.mutex.Lock()
+	defer l.mutex.Unlock()
+	l.handled = claim.ResourceVersion
+}
+
+// current tells whether the ledger has all that the informer has. Where it cannot tell,
+// as after a list until something changes, it says no.
+func (l *ledger) current() bool {
+	l.mutex.RLock()
+	defer l.mutex.RUnlock()
+	return l.handled != "" && l.handled == l.received()
+}
+
+// observe takes in a claim as the API server has it.
+func (l *ledger) observe(claim *resourceapi.ResourceClaim) {
 	version, err := strconv.ParseUint(claim.ResourceVersion, 10, 64)
 	if err != nil {
 		return // no API server writes such
 	}
+	if l.knows(claim.UID, version) {
+		return
+	}
 	holds := holdings(claim)
-	l.mutex.Lock()
-	defer l.mutex.Unlock()
-	if was := l.claims[claim.UID]; version >= was.version && !(was.pending && holds == nil) {
-		l.set(claim.UID, entry{holds: holds, version: version})
+	l.change(claim.UID, func(e *entry) {
+		if version > e.version && !l.gone.has(claim.UID) {
+			e.holds, e.version = holds, version
+		}
+	})
+}
+
+func (l *ledger) knows(uid types.UID, version uint64) bool {
+	l.mutex.RLock()
+	defer l.mutex.RUnlock()
+	e := l.claims[uid]
+	return e != nil && e.version >= version
+}
+
+// heed makes a hint that is given when a claim changes tell the ledger first. The hint
+// may have a pod tried again, which then must not be refused for what was before.
+func (l *ledger) heed(hint fwk.QueueingHintFn) fwk.QueueingHintFn {
+	return func(logger klog.Logger, pod *v1.Pod, was, is any) (fwk.QueueingHint, error) {
+		if claim, ok := is.(*resourceapi.ResourceClaim); ok {
+			l.observe(claim)
+		}
+		return hint(logger, pod, was, is)
 	}
 }
 
 // expect takes in an allocation that is going to be written.
-func (l *ledger) expect(claim *resourceapi.ResourceClaim) {
-	l.mutex.Lock()
-	defer l.mutex.Unlock()
-	l.set(claim.UID, entry{holds: holdings(claim), pending: true})
+func (l *ledger) expect(uid types.UID, claim *resourceapi.ResourceClaim) {
+	pending := holdings(claim)
+	l.change(uid, func(e *entry) { e.pending = pending })
 }
 
-// giveUp forgets an allocation that was expected, unless it has been written.
+// giveUp forgets an allocation that was expected. By then it is written, or it is not
+// going to be.
 func (l *ledger) giveUp(uid types.UID) {
+	l.change(uid, func(e *entry) { e.pending = nil })
+}
+
+// forget takes in that a claim is gone.
+func (l *ledger) forget(claim *resourceapi.ResourceClaim) {
+	l.gone.add(claim.UID)
+	l.change(claim.UID, func(e *entry) { e.holds, e.version = nil, 0 })
+}
+
+// change changes what is known of a claim, and counts anew what it holds.
+func (l *ledger) change(uid types.UID, how func(*entry)) {
 	l.mutex.Lock()
 	defer l.mutex.Unlock()
-	if l.claims[uid].pending {
-		l.set(uid, entry{})
+	e := l.claims[uid]
+	if e == nil {
+		e = &entry{}
+		l.claims[uid] = e
 	}
-}
-
-func (l *ledger) forget(uid types.UID) {
-	l.mutex.Lock()
-	defer l.mutex.Unlock()
-	l.set(uid, entry{})
-	delete(l.claims, uid)
-}
-
-// on is how many online and offline shares the card has.
-func (l *ledger) on(id structured.DeviceID) (online, offline int32) {
-	l.mutex.Lock()
-	defer l.mutex.Unlock()
-	if n := l.cards[id]; n != nil {
-		return n[0], n[1]
+	was := e.effective()
+	how(e)
+	if e.version == 0 && len(e.pending) == 0 {
+		delete(l.claims, uid)
 	}
-	return 0, 0
-}
-
-func (l *ledger) set(uid types.UID, next entry) {
-	was := l.claims[uid]
-	l.claims[uid] = next
-	if slices.Equal(was.holds, next.holds) {
+	next := e.effective()
+	if slices.EqualFunc(was, next, func(a, b holding) bool {
+		return a.result == b.result || a.kind == b.kind && equality.Semantic.DeepEqual(a.result, b.result)
+	}) {
+		// The holders are told apart by where their results are.
+		for i := range next {
+			next[i].result = was[i].result
+		}
 		return
 	}
-	for _, h := range was.holds {
-		l.count(h, -1)
+	for i := range was {
+		l.count(&was[i], -1)
 	}
-	for _, h := range next.holds {
-		l.count(h, 1)
+	for i := range next {
+		l.count(&next[i], 1)
 	}
 }
 
-func (l *ledger) count(h holding, by int) {
+func (e *entry) effective() []holding {
+	if len(e.holds) > 0 {
+		return e.holds
+	}
+	return e.pending
+}
+
+func (l *ledger) count(h *holding, by int32) {
+	d := l.devices[h.id]
+	if d == nil {
+		d = &device{}
+		l.devices[h.id] = d
+	}
+	d.add(h.taken, by)
+	if by > 0 {
+		d.holders = append(d.holders, h.result)
+	} else {
+		d.holders = slices.DeleteFunc(d.holders, func(r *resourceapi.DeviceRequestAllocationResult) bool { return r == h.result })
+	}
+	if len(d.holders) == 0 {
+		delete(l.devices, h.id)
+	}
+	if !h.ours {
+		return
+	}
 	l.changed++
-	if l.kinds[h.kind] += by; l.kinds[h.kind] == 0 {
+	if l.kinds[h.kind] += int(by); l.kinds[h.kind] == 0 {
 		delete(l.kinds, h.kind)
 	}
-	n := l.cards[h.id]
-	if n == nil {
-		n = &[2]int32{}
-		l.cards[h.id] = n
+}
+
+// read tells of each card what is taken of it.
+func (l *ledger) read(cards []cardFacts, do func(i int, taken tally)) {
+	l.mutex.RLock()
+	defer l.mutex.RUnlock()
+	for i := range cards {
+		var taken tally
+		if d := l.devices[cards[i].id]; d != nil {
+			taken = d.tally
+		}
+		do(i, taken)
 	}
-	switch h.class {
-	case share.Online:
-		n[0] += int32(by) //nolint:gosec // 1 or -1
-	case share.Offline:
-		n[1] += int32(by) //nolint:gosec // 1 or -1
-	case share.NoClass:
+}
+
+// book adds to the state what is allocated of the devices that the slices have.
+func (l *ledger) book(state *structured.AllocatedState, of []*resourceapi.ResourceSlice) {
+	l.mutex.RLock()
+	defer l.mutex.RUnlock()
+	for _, slice := range of {
+		for i := range slice.Spec.Devices {
+			id := structured.MakeDeviceID(slice.Spec.Driver, slice.Spec.Pool.Name, slice.Spec.Devices[i].Name)
+			if d := l.devices[id]; d != nil {
+				for _, r := range d.holders {
+					book(state, id, r)
+				}
+			}
+		}
 	}
-	if *n == [2]int32{} {
-		delete(l.cards, h.id)
+}
+
+// book adds a result to the state, as Kubernetes does.
+func book(state *structured.AllocatedState, id structured.DeviceID, r *resourceapi.DeviceRequestAllocationResult) {
+	if r.ShareID == nil {
+		state.AllocatedDevices.Insert(id)
+		return
+	}
+	state.AllocatedSharedDeviceIDs.Insert(structured.MakeSharedDeviceID(id, r.ShareID))
+	if r.ConsumedCapacity != nil {
+		state.AggregatedCapacity.Insert(structured.NewDeviceConsumedCapacity(id, r.ConsumedCapacity))
+	}
+}
+
+func newState() *structured.AllocatedState {
+	return &structured.AllocatedState{
+		AllocatedDevices: sets.New[structured.DeviceID](), AllocatedSharedDeviceIDs: sets.New[structured.SharedDeviceID](),
+		AggregatedCapacity: structured.NewConsumedCapacityCollection(),
 	}
 }
 
@@ -183,63 +283,38 @@ func (l *ledger) expected() *placement.Workload {
 	return l.workload
 }
 
-// holdings of an allocated claim on cards of ours.
-func holdings(claim *resourceapi.ResourceClaim) []holding {
-	if claim.Status.Allocation == nil {
-		return nil
-	}
-	devices := &claim.Status.Allocation.Devices
-	var of []holding
-	for i := range devices.Results {
-		r := &devices.Results[i]
-		if r.Driver != v1alpha1.DriverName || r.AdminAccess != nil && *r.AdminAccess {
-			continue
-		}
-		h := holding{id: structured.MakeDeviceID(r.Driver, r.Pool, r.Device)}
-		cores, offline, memory := r.ConsumedCapacity[claims.Cores], r.ConsumedCapacity[claims.OfflineCores], r.ConsumedCapacity[claims.Memory]
-		h.amount = placement.Amount{
-			Compute: placement.FromPercent(card.Percent(cores.Value())), Offline: placement.FromPercent(card.Percent(offline.Value())),
-			Memory: card.MiB(memory.Value() >> 20),
-		}
-		h.class = share.NoClass
-		if h.amount.Offline > 0 {
-			h.class = share.Offline
-		}
-		if h.whole = r.ShareID == nil || !names(claim, r.Request); h.whole {
-			h.amount = placement.Amount{}
-		}
-		for _, c := range resourceclaim.ConfigForResult(devices.Config, *r) {
-			if c.Opaque == nil || c.Opaque.Driver != v1alpha1.DriverName {
-				continue
-			}
-			if config, err := v1alpha1.Decode(c.Opaque.Parameters.Raw); err == nil && config.Class != nil {
-				h.class = *config.Class
-			}
-		}
-		of = append(of, h)
-	}
-	return of
+// following is a tracker of claims that tells the ledger of what the scheduler is about
+// to write.
+type following struct {
+	fwk.ResourceClaimTracker
+	ledger *ledger
 }
 
-// names tells whether the request asks for an amount, and not for a whole card.
-func names(claim *resourceapi.ResourceClaim, request string) bool {
-	main, sub := resourceclaim.BaseRequestRef(request), ""
-	if resourceclaim.IsSubRequestRef(request) {
-		sub = request[len(main)+1:]
+// SignalClaimPendingAllocation does not always take what it is given: the claim may have
+// another allocation already, or another one in flight.
+func (f *following) SignalClaimPendingAllocation(uid types.UID, claim *resourceapi.ResourceClaim) error {
+	if err := f.ResourceClaimTracker.SignalClaimPendingAllocation(uid, claim); err != nil {
+		return err
 	}
-	for i := range claim.Spec.Devices.Requests {
-		r := &claim.Spec.Devices.Requests[i]
-		if r.Name != main {
-			continue
-		}
-		if r.Exactly != nil {
-			return r.Exactly.Capacity != nil && len(r.Exactly.Capacity.Requests) > 0
-		}
-		for j := range r.FirstAvailable {
-			if r.FirstAvailable[j].Name == sub {
-				return r.FirstAvailable[j].Capacity != nil && len(r.FirstAvailable[j].Capacity.Requests) > 0
-			}
-		}
+	if pending := f.GetPendingAllocation(uid); pending != nil {
+		inFlight := *claim
+		inFlight.Status.Allocation = pending
+		f.ledger.expect(uid, &inFlight)
 	}
-	return false
+	return nil
+}
+
+func (f *following) MaybeRemoveClaimPendingAllocation(uid types.UID, force bool) bool {
+	removed := f.ResourceClaimTracker.MaybeRemoveClaimPendingAllocation(uid, force)
+	if removed {
+		f.ledger.giveUp(uid)
+	}
+	return removed
+}
+
+// AssumeClaimAfterAPICall is given what the API server answered, which holds even where
+// the tracker has newer news.
+func (f *following) AssumeClaimAfterAPICall(claim *resourceapi.ResourceClaim) error {
+	f.ledger.observe(claim)
+	return f.ResourceClaimTracker.AssumeClaimAfterAPICall(claim)
 }

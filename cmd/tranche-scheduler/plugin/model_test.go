@@ -11,7 +11,6 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/dynamic-resource-allocation/structured"
 	"k8s.io/kubernetes/pkg/scheduler/framework/plugins/dynamicresources"
 	"k8s.io/kubernetes/pkg/scheduler/framework/plugins/feature"
@@ -95,7 +94,7 @@ func judge(t *rapid.T, slice *resourceapi.ResourceSlice, state *structured.Alloc
 	w := &wish{complete: true}
 	w.addClaim(claim, anyClass{})
 	a := &attempt{
-		policies: policies, wish: w, matcher: newMatcher(features), ledger: newLedger(), inventory: &inventory{},
+		policies: policies, wish: w, matcher: newMatcher(features), ledger: newLedger(nil), inventory: &inventory{},
 		allocated: state, findings: newFindings(),
 	}
 	ordered := a.arrange(t.Context(), []*resourceapi.ResourceSlice{slice})
@@ -105,17 +104,12 @@ func judge(t *rapid.T, slice *resourceapi.ResourceSlice, state *structured.Alloc
 	return a.find(t.Context(), modelNode), got, err
 }
 
-// book adds what was allocated to the state, as the scheduler does.
-func book(state *structured.AllocatedState, results []resourceapi.AllocationResult) {
+// take adds what was allocated to the state.
+func take(state *structured.AllocatedState, results []resourceapi.AllocationResult) {
 	for _, result := range results {
-		for _, r := range result.Devices.Results {
-			id := structured.MakeDeviceID(r.Driver, r.Pool, r.Device)
-			if r.ShareID == nil {
-				state.AllocatedDevices.Insert(id)
-				continue
-			}
-			state.AllocatedSharedDeviceIDs.Insert(structured.MakeSharedDeviceID(id, r.ShareID))
-			state.AggregatedCapacity.Insert(structured.NewDeviceConsumedCapacity(id, r.ConsumedCapacity))
+		for i := range result.Devices.Results {
+			r := &result.Devices.Results[i]
+			book(state, structured.MakeDeviceID(r.Driver, r.Pool, r.Device), r)
 		}
 	}
 }
@@ -126,10 +120,7 @@ func TestModelAndAllocatorAgree(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		slice := drawCards(t)
-		state := &structured.AllocatedState{
-			AllocatedDevices: sets.New[structured.DeviceID](), AllocatedSharedDeviceIDs: sets.New[structured.SharedDeviceID](),
-			AggregatedCapacity: structured.NewConsumedCapacityCollection(),
-		}
+		state := newState()
 		policies := placement.Policies{Node: placement.Binpack, Card: rapid.SampledFrom(placement.Known()).Draw(t, "policy")}
 		for range rapid.IntRange(1, 12).Draw(t, "claims") {
 			claim := drawRequests(t, rapid.SampledFrom([]int{1, 1, 2}).Draw(t, "requests"))
@@ -148,7 +139,7 @@ func TestModelAndAllocatorAgree(t *testing.T) {
 				}
 				require.ElementsMatch(t, chosen, devices)
 			}
-			book(state, got)
+			take(state, got)
 		}
 	})
 }

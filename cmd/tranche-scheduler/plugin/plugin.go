@@ -29,11 +29,13 @@ type Plugin struct {
 	view      *view
 	policies  placement.Policies
 	shared    *shared
-	doubts    doubts
+	// doubts are pods for which model and allocator disagreed. It should stay empty: it
+	// is there so that a disagreement costs one attempt and not the pod's life.
+	doubts recent
 	// preemption is Kubernetes' own, with victims that are chosen here.
 	preemption *defaultpreemption.DefaultPreemption
 	// held back are pods that wait for their victims to be told.
-	heldBack heldBack
+	heldBack recent
 }
 
 // shared is what the profiles of one process have in common.
@@ -94,9 +96,11 @@ func NewFactory() frameworkruntime.PluginFactory {
 }
 
 func newShared(ctx context.Context, framework fwk.Handle, features plfeature.Features) (*shared, error) {
-	s := &shared{inventory: &inventory{}, ledger: newLedger(), matcher: newMatcher(features), rooms: newRooms(ctx, framework)}
+	s := &shared{inventory: &inventory{}, matcher: newMatcher(features), rooms: newRooms(ctx, framework)}
 	informers := framework.SharedInformerFactory()
-	if _, err := informers.Resource().V1().ResourceClaims().Informer().AddEventHandler(s.ledger.handlers()); err != nil {
+	claims := informers.Resource().V1().ResourceClaims().Informer()
+	s.ledger = newLedger(claims.LastSyncResourceVersion)
+	if _, err := claims.AddEventHandler(s.ledger.handlers()); err != nil {
 		return nil, fmt.Errorf("follow claims: %w", err)
 	}
 	if _, err := informers.Core().V1().Pods().Informer().AddEventHandler(s.rooms.handlers()); err != nil {

@@ -9,8 +9,6 @@ import (
 	"sync"
 
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/klog/v2"
 	extenderv1 "k8s.io/kube-scheduler/extender/v1"
 	fwk "k8s.io/kube-scheduler/framework"
@@ -114,6 +112,11 @@ func (p *Plugin) PreEnqueue(ctx context.Context, pod *v1.Pod) *fwk.Status {
 // EventsToRegister has one event more than those of claims: see afterDeletion.
 func (p *Plugin) EventsToRegister(ctx context.Context) ([]fwk.ClusterEventWithHint, error) {
 	events, err := p.DynamicResources.EventsToRegister(ctx)
+	for i := range events {
+		if events[i].Event.Resource == fwk.ResourceClaim && events[i].QueueingHintFn != nil {
+			events[i].QueueingHintFn = p.shared.ledger.heed(events[i].QueueingHintFn)
+		}
+	}
 	return append(events, fwk.ClusterEventWithHint{Event: victimDeleted, QueueingHintFn: p.afterDeletion}), err
 }
 
@@ -125,29 +128,6 @@ func (p *Plugin) afterDeletion(_ klog.Logger, pod *v1.Pod, _, _ any) (fwk.Queuei
 		return fwk.Queue, nil
 	}
 	return fwk.QueueSkip, nil
-}
-
-// heldBack is which pods are.
-type heldBack struct {
-	mutex sync.Mutex
-	pods  sets.Set[types.UID]
-}
-
-func (h *heldBack) add(uid types.UID) {
-	h.mutex.Lock()
-	defer h.mutex.Unlock()
-	if h.pods == nil || h.pods.Len() >= maxRemembered {
-		h.pods = sets.New[types.UID]()
-	}
-	h.pods.Insert(uid)
-}
-
-func (h *heldBack) remove(uid types.UID) bool {
-	h.mutex.Lock()
-	defer h.mutex.Unlock()
-	found := h.pods.Has(uid)
-	h.pods.Delete(uid)
-	return found
 }
 
 // OrderedScoreFuncs prefers, among nodes, the one whose victims are the better

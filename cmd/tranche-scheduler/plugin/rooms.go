@@ -253,7 +253,7 @@ func (r *rooms) guess(ctx context.Context, a *attempt, pod *v1.Pod, node string)
 	manager := r.framework.SharedDRAManager()
 	b := &attempt{
 		pod: pod, policies: a.policies, wish: wishOf(pod, manager), matcher: a.matcher, ledger: a.ledger, inventory: a.inventory,
-		stock: a.stock, allocated: a.allocated, kept: a.kept, findings: newFindings(),
+		stock: a.stock, allocated: a.allocated, incremental: a.incremental, kept: a.kept, findings: newFindings(),
 	}
 	if !b.knows() {
 		return nil

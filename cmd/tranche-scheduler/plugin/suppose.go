@@ -13,70 +13,23 @@ import (
 	"k8s.io/dynamic-resource-allocation/resourceclaim"
 	"k8s.io/dynamic-resource-allocation/structured"
 	fwk "k8s.io/kube-scheduler/framework"
-
-	"github.com/tranche-dra/tranche/pkg/card"
-	"github.com/tranche-dra/tranche/pkg/claims"
-	"github.com/tranche-dra/tranche/pkg/placement"
-	"github.com/tranche-dra/tranche/pkg/share"
 )
 
 // supposed is a set of allocated claims that are to be thought of as released.
 type supposed struct {
 	gone map[types.UID]*belonging
-	// freed is what they leave of each card.
-	freed map[structured.DeviceID]freed
+	// freed is what they leave of each device.
+	freed map[structured.DeviceID]tally
 }
 
-// freed is what goes of one card.
-type freed struct {
-	compute, offline                    placement.Milli
-	bytes                               int64
-	shares, onlineShares, offlineShares int32
-	// whole counts those who had all of a card that is never shared.
-	whole int32
-}
-
-// belonging is one allocated claim of a pod.
+// belonging is one allocated claim of a pod, and what it has.
 type belonging struct {
 	claim *resourceapi.ResourceClaim
-	// results, whoever's devices they are, and parts, those on our cards.
-	results []resourceapi.DeviceRequestAllocationResult
-	parts   []occupied
-}
-
-// occupied is what a claim has of one card.
-type occupied struct {
-	id     structured.DeviceID
-	amount placement.Amount
-	bytes  int64
-	class  share.Class
-	// whole cards that are never shared have no amount.
-	whole bool
+	has   []holding
 }
 
 func newBelonging(claim *resourceapi.ResourceClaim) *belonging {
-	b := &belonging{claim: claim}
-	for i := range claim.Status.Allocation.Devices.Results {
-		if r := &claim.Status.Allocation.Devices.Results[i]; r.AdminAccess == nil || !*r.AdminAccess {
-			b.results = append(b.results, *r)
-		}
-	}
-	of := holdings(claim) // of ours, in the order of results
-	for i := range b.results {
-		r := &b.results[i]
-		if len(of) == 0 || structured.MakeDeviceID(r.Driver, r.Pool, r.Device) != of[0].id {
-			continue
-		}
-		o := occupied{id: of[0].id, class: of[0].class, whole: r.ShareID == nil}
-		cores, offline, memory := r.ConsumedCapacity[claims.Cores], r.ConsumedCapacity[claims.OfflineCores], r.ConsumedCapacity[claims.Memory]
-		o.bytes = memory.Value()
-		o.amount = placement.Amount{
-			Compute: placement.FromPercent(card.Percent(cores.Value())), Offline: placement.FromPercent(card.Percent(offline.Value())),
-			Memory: card.MiB(o.bytes >> 20), Slots: 1,
-		}
-		b.parts, of = append(b.parts, o), of[1:]
-	}
-	return b
+	return &belonging{claim: claim, has: holdings(claim)}
 }
 
 // belongings are the allocated claims of a pod. Not its own says that some other
@@ -127,7 +80,7 @@ func (s *supposed) clone() supposed {
 // without thinks of a claim as released.
 func (a *attempt) without(b *belonging) {
 	if a.gone == nil {
-		a.gone, a.freed = make(map[types.UID]*belonging), make(map[structured.DeviceID]freed)
+		a.gone, a.freed = make(map[types.UID]*belonging), make(map[structured.DeviceID]tally)
 	}
 	if a.gone[b.claim.UID] == nil {
 		a.gone[b.claim.UID] = b
@@ -144,24 +97,10 @@ func (a *attempt) again(b *belonging) {
 }
 
 func (a *attempt) shift(b *belonging, by int32) {
-	for _, o := range b.parts {
-		f := a.freed[o.id]
-		if o.whole {
-			f.whole += by
-		} else {
-			f.compute += placement.Milli(by) * o.amount.Compute
-			f.offline += placement.Milli(by) * o.amount.Offline
-			f.bytes += int64(by) * o.bytes
-			f.shares += by
-		}
-		switch o.class {
-		case share.Online:
-			f.onlineShares += by
-		case share.Offline:
-			f.offlineShares += by
-		case share.NoClass:
-		}
-		a.freed[o.id] = f
+	for i := range b.has {
+		f := a.freed[b.has[i].id]
+		f.add(b.has[i].taken, by)
+		a.freed[b.has[i].id] = f
 	}
 	a.findings = newFindings()
 }
@@ -201,7 +140,8 @@ func (p *Plugin) rehearse(ctx context.Context, state fwk.CycleState, a *attempt,
 	if !ok {
 		return fwk.AsStatus(errNoAttempt)
 	}
-	b.allocated, b.supposed, b.only, b.findings = a.remaining(), supposed{}, node.Node().Name, newFindings()
+	b.only, b.findings = node.Node().Name, newFindings()
+	b.allocated, b.supposed, b.incremental = b.remaining(), supposed{}, false
 	if _, status := p.allocator(ctx, state, b, []fwk.NodeInfo{node}); !status.IsSuccess() {
 		if status.IsRejected() {
 			return status
@@ -211,17 +151,34 @@ func (p *Plugin) rehearse(ctx context.Context, state fwk.CycleState, a *attempt,
 	return p.DynamicResources.Filter(ctx, state, a.pod, node)
 }
 
+// state is what the allocator is told that is allocated, nil where it is not known yet.
+// To an incremental attempt it matters only once there is but one node to allocate on.
+func (a *attempt) state() *structured.AllocatedState {
+	if !a.incremental || a.only == "" {
+		return a.allocated
+	}
+	state := cloneState(a.allocated)
+	a.ledger.book(state, a.stock.shared)
+	if h := a.stock.hosts[a.only]; h != nil {
+		a.ledger.book(state, h.slices)
+	}
+	return state
+}
+
+func cloneState(s *structured.AllocatedState) *structured.AllocatedState {
+	return &structured.AllocatedState{
+		AllocatedDevices: s.AllocatedDevices.Clone(), AllocatedSharedDeviceIDs: s.AllocatedSharedDeviceIDs.Clone(),
+		AggregatedCapacity: s.AggregatedCapacity.Clone(),
+	}
+}
+
 // remaining is what is allocated without what is supposed to be gone.
 func (a *attempt) remaining() *structured.AllocatedState {
-	left := &structured.AllocatedState{
-		AllocatedDevices:         a.allocated.AllocatedDevices.Clone(),
-		AllocatedSharedDeviceIDs: a.allocated.AllocatedSharedDeviceIDs.Clone(),
-		AggregatedCapacity:       a.allocated.AggregatedCapacity.Clone(),
-	}
+	left := cloneState(a.state())
 	for _, b := range a.gone {
-		for i := range b.results {
-			r := &b.results[i]
-			switch id := structured.MakeDeviceID(r.Driver, r.Pool, r.Device); {
+		for i := range b.has {
+			id, r := b.has[i].id, b.has[i].result
+			switch {
 			case r.ShareID != nil:
 				left.AllocatedSharedDeviceIDs.Delete(structured.MakeSharedDeviceID(id, r.ShareID))
 				left.AggregatedCapacity.Remove(structured.NewDeviceConsumedCapacity(id, r.ConsumedCapacity))

@@ -43,9 +43,10 @@ func holderOf(pod *v1.Pod, of []*belonging) placement.Holder {
 	}
 	online := false
 	for _, b := range of {
-		for i := range b.parts {
-			h.Offline = h.Offline || b.parts[i].class == share.Offline
-			online = online || b.parts[i].class != share.Offline
+		for i := range b.has {
+			offline := b.has[i].class == share.Offline
+			h.Offline = h.Offline || b.has[i].ours && offline
+			online = online || b.has[i].ours && !offline
 		}
 	}
 	h.Offline = h.Offline && !online
@@ -83,16 +84,16 @@ func (p *Plugin) tableOf(h *host, pods []fwk.PodInfo, pdbs []*policy.PodDisrupti
 			}
 		}
 		for _, b := range of {
-			for _, o := range b.parts {
-				card, here := index[o.id]
+			for i := range b.has {
+				card, here := index[b.has[i].id]
 				if !here {
 					continue
 				}
-				amount := o.amount
-				if o.whole {
+				amount := b.has[i].taken.amount()
+				if b.has[i].taken.alone > 0 {
 					amount = h.node.Cards[card].Total
 				}
-				holder.Held = append(holder.Held, placement.Held{Card: card, Amount: amount, Class: o.class})
+				holder.Held = append(holder.Held, placement.Held{Card: card, Amount: amount, Class: b.has[i].class})
 			}
 		}
 		t.holders, t.belongings = append(t.holders, holder), append(t.belongings, of)
