@@ -141,6 +141,49 @@ static void values(void)
 	TRY(cuStreamDestroy_v2(second));
 }
 
+/* ---- a stream that is full ------------------------------------------------------------------ */
+
+static unsigned launched;
+
+/* More than fits into a stream. */
+static void *fill(void *stream)
+{
+	TRY(cuCtxSetCurrent(primary));
+	for (int i = 0; i < 2000; i++) {
+		TRY(launch_spin(&k, BRIEF, stream));
+		__atomic_add_fetch(&launched, 1, __ATOMIC_RELAXED);
+	}
+	return NULL;
+}
+
+static void wait_for_go(void *unused)
+{
+	(void)unused;
+	while (!__atomic_load_n(&stop, __ATOMIC_ACQUIRE))
+		sleep_until(now_ns() + 1000000);
+}
+
+/* A thread waits in a launch, for the stream waits for a host function. */
+static void full(void)
+{
+	unsigned before = 0;
+	pthread_t thread;
+	CUstream stream;
+
+	TRY(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+	TRY(launch_spin(&k, BRIEF, stream));
+	TRY(cuLaunchHostFunc(stream, wait_for_go, NULL));
+	HOLDS(!pthread_create(&thread, NULL, fill, stream));
+	for (unsigned now = 0; now < 200 || now != before; now = __atomic_load_n(&launched, __ATOMIC_RELAXED)) {
+		before = now;
+		sleep_until(now_ns() + 100000000);
+	}
+	barrier("full");
+	__atomic_store_n(&stop, 1, __ATOMIC_RELEASE);
+	HOLDS(!pthread_join(thread, NULL));
+	TRY(cuStreamSynchronize(stream));
+}
+
 /* ---- contexts that end ---------------------------------------------------------------------- */
 
 static void *use_context(void *unused)
@@ -310,7 +353,7 @@ static const struct {
 } cases[] = {
 	{"copies", copies}, {"captures", captures}, {"values", values}, {"contexts", contexts},
 	{"streams", streams}, {"children", children}, {"unfinished", unfinished}, {"replaced", replaced}, {"together", together},
-	{"late", late},
+	{"late", late}, {"full", full},
 };
 
 int main(int argc, char **argv)

@@ -143,7 +143,7 @@ static struct tally *tally_of(struct thread *thread, const struct owner *owner, 
 		thread->watched = WATCHED;
 	if (tally->word != 0)
 		flight_guess(tally);
-	tally->stream = stream;
+	__atomic_store_n(&tally->stream, stream, __ATOMIC_RELAXED);
 	tally->owner = *owner;
 	tally->pool = NULL;
 	tally->frees = 0;
@@ -221,6 +221,7 @@ static bool enlist(struct thread *thread, struct meter *meter, const struct owne
 		flight_close(tally);
 	if (tally->word == 0 && !flight_admit(meter, work->stream, ns))
 		return false;
+	__atomic_store_n(&thread->last, tally, __ATOMIC_RELAXED);
 	be_inside(thread, meter);
 	if (meter_view(meter, &now, &left) == VIEW_CLOSED || now != word || !meter_is_wanted(meter)) {
 		be_inside(thread, NULL);
@@ -237,7 +238,6 @@ static bool enlist(struct thread *thread, struct meter *meter, const struct owne
 		thread->watched--;
 	count(thread, tally, place, work->units);
 	tally->last = place;
-	thread->last = tally;
 	around->inside = &thread->inside;
 	around->tally = tally->alone || tally->fill >= tally->budget ? tally : NULL;
 	return true;

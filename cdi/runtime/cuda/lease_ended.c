@@ -11,8 +11,6 @@
 #define BLOCKED_NS 5000000u
 /* and one of which nobody knows whether it has begun is taken to. */
 #define UNSURE_NS 20000000u
-/* So long a stream is not waited for that has waited for something else. */
-#define EXCLUDED_NS 100000000u
 /* Batches of functions that were timed often are timed now and then. */
 #define WELL_KNOWN 16u
 #define TIMED_EVERY 4u
@@ -46,11 +44,11 @@ static void exclude(struct meter *meter, CUstream stream, uint64_t now)
 			place = &meter->blocked[i];
 			break;
 		}
-		if (meter->blocked[i].until < place->until)
+		if (meter->blocked[i].seen < place->seen)
 			place = &meter->blocked[i];
 	}
-	*place = (struct blocked){ .stream = stream, .until = now + EXCLUDED_NS };
-	__atomic_store_n(&meter->blocked_until, place->until, __ATOMIC_RELAXED);
+	*place = (struct blocked){ .stream = stream, .seen = now };
+	__atomic_store_n(&meter->blocked_seen, now, __ATOMIC_RELAXED);
 	for (struct batch *batch = meter->first; batch; batch = batch->next)
 		if (batch->stream == stream && !batch->excluded) {
 			batch->excluded = true;

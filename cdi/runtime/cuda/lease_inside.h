@@ -96,7 +96,7 @@ struct thread {
 	uint32_t watched;  /* launches that are yet to be recorded one by one */
 	const CUDA_LAUNCH_PARAMS *list; /* what it launches on several cards at once */
 	unsigned int count;
-	struct tally *last;
+	struct tally *last; /* inside: what it launches belongs to */
 	struct tally tally[STREAMS];
 };
 
@@ -117,13 +117,16 @@ static inline void be_inside(struct thread *thread, const struct meter *meter)
 void tally_late(struct thread *thread, struct meter *meter, const struct owner *owner, const struct work *work, uint32_t word);
 
 struct census {
+	uint64_t since;    /* who is at a launch on a stream that was seen to be held up since then is not inside */
 	uint64_t ns;       /* what threads have launched on the card and not recorded */
 	uint32_t launches; /* of all threads, ever; wraps */
 	bool inside;       /* one of them is at a launch now */
 };
 
+#define NOBODY_IS_HELD_UP UINT64_MAX
+
 /* What was launched after this is launched under a lease that was read after this. */
-struct census census_take(const struct meter *meter);
+struct census census_take(struct meter *meter, uint64_t since);
 
 /* ---- what is in flight on a card (lease_record.c, _ended.c, _flight.c, _event.c) ------ */
 
@@ -157,7 +160,7 @@ struct batch {
 /* A stream that waits for something else than the card. */
 struct blocked {
 	CUstream stream;
-	uint64_t until;
+	uint64_t seen; /* the last time */
 };
 
 struct lease {
@@ -192,7 +195,7 @@ struct meter {
 	uint32_t admitting; /* threads that wait for room */
 	uint32_t frees; /* counts the times of a free lease, in which nothing is tallied */
 	struct blocked blocked[4];
-	uint64_t blocked_until; /* the last of them; 0: never was one */
+	uint64_t blocked_seen; /* the last of them; 0: never was one */
 	struct lock retiring; /* who looks which batches have ended; only ever tried */
 };
 
@@ -240,6 +243,8 @@ static inline uint64_t batch_began(const struct meter *meter, const struct batch
 
 /* and by how much it has passed its estimate. */
 uint64_t batch_overdue(const struct meter *meter, const struct batch *batch, uint64_t now);
+/* Whether the stream was seen to wait for something else than the card since then. */
+bool stream_was_blocked(struct meter *meter, CUstream stream, uint64_t since);
 /* Drops what was recorded in contexts that are gone. Nobody else touches events meanwhile. */
 void flight_forget(struct meter *meter);
 /* Whether nothing is in flight of what was recorded. */

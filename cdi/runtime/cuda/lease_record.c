@@ -7,22 +7,31 @@
 #include "lease_inside.h"
 #include "zz_generated_hooks.h"
 
-/* So long a stream is suspected that has waited for something else. */
+/* So long a stream is not waited for that has waited for something else, and so long it is suspected. */
+#define EXCLUDED_NS 100000000u
 #define SUSPECTED_NS 10000000000ull
 
-/* Whether the stream waited for something else not longer ago than that. */
-static bool was_blocked(struct meter *meter, CUstream stream, uint64_t ago)
+bool stream_was_blocked(struct meter *meter, CUstream stream, uint64_t since)
 {
-	uint64_t until = __atomic_load_n(&meter->blocked_until, __ATOMIC_RELAXED), now;
 	bool blocked = false;
 
-	if (until == 0 || (now = now_ns()) >= until + ago)
+	if (__atomic_load_n(&meter->blocked_seen, __ATOMIC_RELAXED) < since)
 		return false;
 	lock_take(&meter->lock);
 	for (size_t i = 0; i < sizeof(meter->blocked) / sizeof(meter->blocked[0]); i++)
-		blocked |= meter->blocked[i].stream == stream && now < meter->blocked[i].until + ago;
+		blocked |= meter->blocked[i].stream == stream && meter->blocked[i].seen >= since;
 	lock_give(&meter->lock);
 	return blocked;
+}
+
+static bool is_blocked(struct meter *meter, CUstream stream, uint64_t within)
+{
+	uint64_t now;
+
+	if (__atomic_load_n(&meter->blocked_seen, __ATOMIC_RELAXED) == 0)
+		return false;
+	now = now_ns();
+	return stream_was_blocked(meter, stream, now > within ? now - within : 1);
 }
 
 /* An event that is recorded now; NULL where there can be none. */
@@ -100,7 +109,7 @@ void flight_open(struct tally *tally)
 	tally->follows = !backlog && __atomic_load_n(&meter->outstanding, __ATOMIC_RELAXED) != 0;
 	tally->start = NULL;
 	tally->frees = frees;
-	if (tally->alone || !tally->follows || was_blocked(meter, tally->stream, SUSPECTED_NS))
+	if (tally->alone || !tally->follows || is_blocked(meter, tally->stream, SUSPECTED_NS))
 		tally->start = record(tally);
 }
 
@@ -111,7 +120,7 @@ void flight_close(struct tally *tally)
 	CUevent end = batch ? record(tally) : NULL;
 	struct pool *pool = tally->pool;
 	uint64_t now = now_ns();
-	bool blocked = was_blocked(meter, tally->stream, 0);
+	bool blocked = is_blocked(meter, tally->stream, EXCLUDED_NS);
 
 	if (!end || !pool || !pool_enter(pool, &tally->owner)) {
 		free(batch);

@@ -37,10 +37,17 @@ struct watch {
 static bool is_idle(struct watch *watch, uint64_t *ends)
 {
 	struct meter *meter = watch->lease->meter;
-	struct census census = census_take(meter);
+	struct census census = census_take(meter, NOBODY_IS_HELD_UP), again;
+	uint64_t began = now_ns(), now;
 	bool over = flight_is_over(meter, ends);
-	uint64_t now = now_ns();
 
+	/* Who launches on a stream that was just seen to be held up waits with it. */
+	if (census.inside && over) {
+		again = census_take(meter, began);
+		again.inside |= again.launches != census.launches;
+		census = again;
+	}
+	now = now_ns();
 	if (census.launches != watch->census.launches || census.inside || !over)
 		watch->quiet = now;
 	watch->census = census;

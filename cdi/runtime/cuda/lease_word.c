@@ -109,7 +109,7 @@ bool lease_take_back(struct lease *lease, const struct census *census)
 	if (taken) {
 		set(&lease->wants, 0);
 		let_pass(lease, 0);
-		now = census_take(lease->meter);
+		now = census_take(lease->meter, census->since);
 		taken = now.launches == census->launches && !now.inside;
 		set(&lease->wants, !taken);
 		if (taken)
