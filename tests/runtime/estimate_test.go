@@ -52,7 +52,7 @@ func TestALaunchThatOthersWaitForIsLetGo(t *testing.T) {
 	})
 	slices.Sort(idle)
 	require.Greater(t, idle[len(idle)-rounds+1], late*9/10, "it was late in each round")
-	require.Less(t, idle[len(idle)-rounds-rounds/2], late/50, "the card was idle for that in half of the rounds: %v", idle)
+	require.Less(t, idle[len(idle)-rounds-rounds/2], late/15, "the card was idle for that in half of the rounds: %v", idle)
 }
 
 // Where what is let go does not end them, it would pile up behind long kernels.
