@@ -202,6 +202,9 @@ func (h *host) offersWhole(m *match) bool {
 
 // node is the model of the node as it is now, and as it is supposed to be.
 func (a *attempt) node(h *host) *placement.Node {
+	if a.incremental && !a.keeps && !a.supposes() {
+		return a.tolerated(h, a.ledger.summary(h).Clone())
+	}
 	n := h.node.Clone()
 	a.ledger.read(h.cards, func(i int, known tally) {
 		a.taken(h.cards[i].id, known).from(&n.Cards[i])

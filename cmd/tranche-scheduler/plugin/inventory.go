@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"slices"
 	"sync"
+	"sync/atomic"
 
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/dynamic-resource-allocation/structured"
@@ -40,6 +41,9 @@ type host struct {
 	// node has all of its cards free; cards says more of each of them.
 	node  placement.Node
 	cards []cardFacts
+	// pools that the cards are in, and what the ledger last said of them.
+	pools   []pool
+	summary atomic.Pointer[summary]
 	// modelled is false where there is something about the node's cards that only
 	// the allocator understands.
 	modelled bool
@@ -172,6 +176,9 @@ func (h *host) add(from int, s *resourceapi.ResourceSlice) {
 		}
 		if slices.ContainsFunc(h.cards, func(other cardFacts) bool { return other.id == facts.id }) {
 			h.modelled = false // the allocator refuses the pool
+		}
+		if p := poolOf(facts.id); !slices.Contains(h.pools, p) {
+			h.pools = append(h.pools, p)
 		}
 		h.node.Cards = append(h.node.Cards, model)
 		h.cards = append(h.cards, facts)

@@ -33,6 +33,9 @@ type ledger struct {
 	claims  map[types.UID]*entry
 	devices map[structured.DeviceID]*device
 	kinds   map[kind]int
+	// stamps say of pools when something of them was last taken or released.
+	stamps map[pool]uint64
+	clock  uint64
 	// gone are claims of which older news may still come.
 	gone recent
 	// changed counts changes of kinds since workload was made of them.
@@ -64,7 +67,8 @@ type device struct {
 
 func newLedger(received func() string) *ledger {
 	return &ledger{
-		claims: map[types.UID]*entry{}, devices: map[structured.DeviceID]*device{}, kinds: map[kind]int{}, received: received,
+		claims: map[types.UID]*entry{}, devices: map[structured.DeviceID]*device{}, kinds: map[kind]int{},
+		stamps: map[pool]uint64{}, received: received,
 	}
 }
 
@@ -199,6 +203,8 @@ func (l *ledger) count(h *holding, by int32) {
 		d = &device{}
 		l.devices[h.id] = d
 	}
+	l.clock++
+	l.stamps[poolOf(h.id)] = l.clock
 	d.add(h.taken, by)
 	if by > 0 {
 		d.holders = append(d.holders, h.result)
@@ -216,6 +222,39 @@ func (l *ledger) count(h *holding, by int32) {
 		delete(l.kinds, h.kind)
 	}
 }
+
+// summary is what is free of each of the node's cards. It is made anew when something
+// of the node has been taken or released since, and not to be changed.
+func (l *ledger) summary(h *host) *placement.Node {
+	l.mutex.RLock()
+	defer l.mutex.RUnlock()
+	var stamp uint64
+	for _, p := range h.pools {
+		stamp = max(stamp, l.stamps[p])
+	}
+	if s := h.summary.Load(); s != nil && s.stamp == stamp {
+		return &s.node
+	}
+	s := &summary{stamp: stamp, node: *h.node.Clone()}
+	for i := range h.cards {
+		if d := l.devices[h.cards[i].id]; d != nil {
+			d.from(&s.node.Cards[i])
+		}
+	}
+	h.summary.Store(s)
+	return &s.node
+}
+
+// summary of a node as it was at a time.
+type summary struct {
+	stamp uint64
+	node  placement.Node
+}
+
+// pool is the ID of a device without the device.
+type pool structured.DeviceID
+
+func poolOf(id structured.DeviceID) pool { return pool{Driver: id.Driver, Pool: id.Pool} }
 
 // read tells of each card what is taken of it.
 func (l *ledger) read(cards []cardFacts, do func(i int, taken tally)) {

@@ -31,7 +31,7 @@ import (
 // informer that is behind.
 type world struct {
 	ledger  *ledger
-	stock   inventory
+	stock   *inventory
 	version int
 	names   int
 	// claims as the API server has them, and what is in flight.
@@ -53,7 +53,7 @@ func newWorld() *world {
 
 // restart begins with what the API server has, and with nothing in flight.
 func (w *world) restart() {
-	w.ledger = newLedger(func() string { return w.received })
+	w.ledger, w.stock = newLedger(func() string { return w.received }), &inventory{}
 	w.flying, w.answers = map[types.UID]*resourceapi.ResourceClaim{}, map[types.UID]*resourceapi.ResourceClaim{}
 	w.news = nil
 	for _, claim := range w.claims {
