@@ -27,9 +27,7 @@ func (p *Plugin) awaited(ctx context.Context, a *attempt, nodes fwk.NodeToStatus
 		return nil
 	}
 	leaving := p.leaving()
-	if len(leaving) == 0 {
-		return nil
-	}
+	p.refresh(ctx, a)
 	names := slices.Sorted(maps.Keys(a.stock.hosts))
 	if a.stock.hosts[own] != nil {
 		names = slices.Insert(names, 0, own)
@@ -47,8 +45,15 @@ func (p *Plugin) awaited(ctx context.Context, a *attempt, nodes fwk.NodeToStatus
 	return nil
 }
 
-// after is what the pod would have of the node if those had left that leave; nil if
-// none do, or if it is not enough.
+// refresh has the attempt know what was released since it began: nobody goes for that.
+// What the allocator was told then is not asked for any more.
+func (p *Plugin) refresh(ctx context.Context, a *attempt) {
+	a.allocated, a.incremental, a.kept, a.keeps, a.findings = newState(), true, nil, false, newFindings()
+	p.shared.rooms.keep(ctx, a)
+}
+
+// after is what the pod would have of the node if those had left that leave; nil if it is
+// not enough.
 func (a *attempt) after(ctx context.Context, h *host, leaving map[structured.DeviceID][]*belonging) *room {
 	b, ok := a.Clone().(*attempt)
 	if !ok {
@@ -59,7 +64,7 @@ func (a *attempt) after(ctx context.Context, h *host, leaving map[structured.Dev
 			b.without(of)
 		}
 	}
-	if !b.supposes() || !b.find(ctx, h.name).fits {
+	if !b.find(ctx, h.name).fits {
 		return nil
 	}
 	return &room{node: h.name, uses: b.uses(ctx, h)}
@@ -90,6 +95,7 @@ func (p *Plugin) leaving() map[structured.DeviceID][]*belonging {
 	pods := p.framework.SharedInformerFactory().Core().V1().Pods().Lister()
 	by := map[structured.DeviceID][]*belonging{}
 	for _, claim := range claims {
+		p.shared.ledger.observe(claim) // it may be behind
 		if claim.Status.Allocation == nil || !deserted(claim, pods, time.Now()) {
 			continue
 		}

@@ -25,6 +25,8 @@ import (
 type watched struct {
 	fwk.Handle
 	copies, failures atomic.Int64
+	// then, if there is something, happens once after a copy was made.
+	then atomic.Pointer[func(fwk.ResourceClaimTracker)]
 }
 
 func (h *watched) SharedDRAManager() fwk.SharedDRAManager {
@@ -50,7 +52,11 @@ func (t tracker) GatherAllocatedState() (*structured.AllocatedState, error) {
 	if t.watched.failures.Add(-1) >= 0 {
 		return nil, errors.New("claims are being changed")
 	}
-	return t.ResourceClaimTracker.GatherAllocatedState()
+	state, err := t.ResourceClaimTracker.GatherAllocatedState()
+	if then := t.watched.then.Swap(nil); then != nil {
+		(*then)(t.ResourceClaimTracker)
+	}
+	return state, err
 }
 
 func (h *watched) factory() func(context.Context, runtime.Object, fwk.Handle) (fwk.Plugin, error) {

@@ -20,6 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	clienttesting "k8s.io/client-go/testing"
+	fwk "k8s.io/kube-scheduler/framework"
 )
 
 const urgent = 1000
@@ -428,6 +429,31 @@ func TestNobodyGivesWayForRoomThatIsAboutToBeFree(t *testing.T) {
 	c.release("ends")
 	require.Equal(t, []string{"node/card-0"}, c.placed("urgent"))
 	c.there("other", "small")
+}
+
+// A claim is released after the attempt has begun, for which it is still allocated.
+func TestNobodyGivesWayForRoomThatHasJustBecomeFree(t *testing.T) {
+	t.Parallel()
+	var h watched
+	c := &crowd{world: newWorldWith(t, h.factory(), one("spread", "binpack"), machines(2, "node")...)}
+	c.settle("ended", onCard(0, share("10", "30Gi")), withPriority(urgent))
+	c.settle("other", onCard(1, share("10", "30Gi")))
+	require.NoError(t, c.client.CoreV1().Pods(namespace).Delete(t.Context(), "ended", metav1.DeleteOptions{}))
+	c.gone("ended")
+	release := func(claims fwk.ResourceClaimTracker) {
+		c.release("ended")
+		c.until("the scheduler knows of it", func() string {
+			if claim, err := claims.Get(namespace, "ended"); err != nil || claim.Status.Allocation != nil {
+				return "not yet"
+			}
+			return ""
+		})
+	}
+	h.then.Store(&release)
+	large := forAllocator()
+	large.memory = "35Gi"
+	require.Equal(t, []string{"node/card-0"}, c.settle("urgent", large, withPriority(urgent)))
+	c.there("other")
 }
 
 // Nobody waits for a pod that should be gone for long.
