@@ -158,7 +158,7 @@ bool flight_admit(struct meter *meter, CUstream stream, uint64_t ns)
 	return admitted;
 }
 
-bool flight_is_over(struct meter *meter, uint64_t *ends)
+bool flight_is_over(struct meter *meter, struct forecast *forecast)
 {
 	struct outlook outlook;
 	struct pass pass;
@@ -167,6 +167,6 @@ bool flight_is_over(struct meter *meter, uint64_t *ends)
 
 	now = now_ns();
 	look(meter, now, &outlook);
-	*ends = now + outlook.left;
+	*forecast = (struct forecast){ .ends = now + outlook.left, .poor = outlook.poor };
 	return looked && !pass.running && !outlook.guessed;
 }

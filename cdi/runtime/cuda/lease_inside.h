@@ -247,8 +247,14 @@ uint64_t batch_overdue(const struct meter *meter, const struct batch *batch, uin
 bool stream_was_blocked(struct meter *meter, CUstream stream, uint64_t since);
 /* Drops what was recorded in contexts that are gone. Nobody else touches events meanwhile. */
 void flight_forget(struct meter *meter);
+/* When what was recorded is expected to have ended. */
+struct forecast {
+	uint64_t ends;
+	bool poor; /* what runs now is not known well: it may end long before */
+};
+
 /* Whether nothing is in flight of what was recorded. */
-bool flight_is_over(struct meter *meter, uint64_t *ends);
+bool flight_is_over(struct meter *meter, struct forecast *forecast);
 
 /* NULL: no memory. */
 struct pool *pool_of(const struct owner *owner);

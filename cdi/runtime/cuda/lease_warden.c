@@ -13,6 +13,8 @@
 /* While others wait and this process does not. */
 #define NOW_AND_THEN_NS 5000000u
 #define SHORTEST_NS 20000u
+/* Where it is not known well when what is in flight ends. */
+#define WATCHFUL_NS 50000u
 /* A promise is kept that is wrong by no more, */
 #define LATE_NS (2 * TRANCHE_LEASE_LEAD_NS)
 /* and taken back where it is wrong by more than one of the hardware's turns: the last of a kernel may
@@ -33,13 +35,13 @@ struct watch {
 	uint32_t wary;     /* so many turns nothing is promised */
 };
 
-/* Whether nothing is in flight. ends: when nothing will be, as estimated. */
-static bool is_idle(struct watch *watch, uint64_t *ends)
+/* Whether nothing is in flight; if not, when nothing will be, as estimated. */
+static bool is_idle(struct watch *watch, struct forecast *forecast)
 {
 	struct meter *meter = watch->lease->meter;
 	struct census census = census_take(meter, NOBODY_IS_HELD_UP), again;
 	uint64_t began = now_ns(), now;
-	bool over = flight_is_over(meter, ends);
+	bool over = flight_is_over(meter, forecast);
 
 	/* Who launches on a stream that was just seen to be held up waits with it. */
 	if (census.inside && over) {
@@ -52,9 +54,9 @@ static bool is_idle(struct watch *watch, uint64_t *ends)
 		watch->quiet = now;
 	watch->census = census;
 	over &= !census.inside && now >= watch->quiet + census.ns;
-	if (*ends < watch->quiet + census.ns)
-		*ends = watch->quiet + census.ns;
-	meter_tell(meter, over ? 0 : *ends);
+	if (forecast->ends < watch->quiet + census.ns)
+		forecast->ends = watch->quiet + census.ns;
+	meter_tell(meter, over ? 0 : forecast->ends);
 	return over;
 }
 
@@ -114,22 +116,22 @@ static void judge_promise(struct watch *watch, bool idle)
 static uint64_t under_closed(struct watch *watch, uint32_t word)
 {
 	struct lease *lease = watch->lease;
-	uint64_t ends;
+	struct forecast forecast;
 	bool idle, said;
 
 	if (!__atomic_load_n(&lease->wants, __ATOMIC_RELAXED))
 		return LOOK_NS;
-	idle = is_idle(watch, &ends);
+	idle = is_idle(watch, &forecast);
 	judge_promise(watch, idle);
 	said = __atomic_load_n(&lease->drained, __ATOMIC_RELAXED) == word;
 	if (!idle && !said)
-		promise(watch, word, ends);
+		promise(watch, word, forecast.ends);
 	else if (!idle && !watch->census.inside && watch->promised == 0)
 		watch->promised = now_ns(); /* it was said by an estimate */
 	if (!idle && watch->promised != 0)
 		return TRANCHE_LEASE_LEAD_NS;
 	if (!idle)
-		return nap_until(ends - (watch->wary ? 0 : TRANCHE_LEASE_LEAD_NS), TRANCHE_LEASE_IDLE_NS);
+		return nap_until(forecast.ends - (watch->wary ? 0 : TRANCHE_LEASE_LEAD_NS), forecast.poor ? WATCHFUL_NS : TRANCHE_LEASE_IDLE_NS);
 	if (!said) {
 		watch->wary -= watch->wary != 0;
 		lease_drained(lease, word);
@@ -145,14 +147,14 @@ static uint64_t under_closed(struct watch *watch, uint32_t word)
 static uint64_t under_contention(struct watch *watch)
 {
 	struct lease *lease = watch->lease;
-	uint64_t ends;
+	struct forecast forecast;
 
 	if (watch->contended == 0)
 		watch->contended = now_ns();
 	if (!__atomic_load_n(&lease->wants, __ATOMIC_RELAXED))
 		return NOW_AND_THEN_NS;
 	lease_check_beat(lease, watch->contended);
-	return let_go(watch, is_idle(watch, &ends)) ? NOW_AND_THEN_NS : TRANCHE_LEASE_IDLE_NS;
+	return let_go(watch, is_idle(watch, &forecast)) ? NOW_AND_THEN_NS : TRANCHE_LEASE_IDLE_NS;
 }
 
 static void *watch_over(void *argument)
