@@ -38,6 +38,10 @@ type attempt struct {
 	// trusted says that a node is taken by what the model says of it, and that the
 	// allocator runs for the chosen one only, in Reserve.
 	trusted bool
+	// claims are those that pods have.
+	claims claimsKnown
+	// renewed says that allocated is newer than what the wrapped plug-in's allocator has.
+	renewed bool
 	// only names the chosen node from then on.
 	only string
 
@@ -98,7 +102,7 @@ func attemptOf(state fwk.CycleState) (*attempt, error) {
 func (a *attempt) Clone() fwk.StateData {
 	c := &attempt{
 		pod: a.pod, policies: a.policies, wish: a.wish, matcher: a.matcher, ledger: a.ledger,
-		inventory: a.inventory, stock: a.stock, allocated: a.allocated, incremental: a.incremental, trusted: a.trusted, only: a.only,
+		claims: a.claims, renewed: a.renewed, inventory: a.inventory, stock: a.stock, allocated: a.allocated, incremental: a.incremental, trusted: a.trusted, only: a.only,
 		kept: a.kept, rooms: a.rooms, plans: a.plans,
 		keeps: a.keeps, findings: a.findings,
 	}

@@ -10,6 +10,8 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
 	corelisters "k8s.io/client-go/listers/core/v1"
 	"k8s.io/component-helpers/scheduling/corev1"
 	"k8s.io/dynamic-resource-allocation/structured"
@@ -18,18 +20,13 @@ import (
 )
 
 // awaited is room that is about to be free, since claims outlive their pods by a
-// moment: evicting somebody else for it would be too much. It is told from the claims
-// and pods that there are, so it does not matter who had the pods end, or which
-// scheduler ran then. For a pod that could not make anybody give way no room is kept.
-func (p *Plugin) awaited(ctx context.Context, a *attempt, nodes fwk.NodeToStatusReader) *room {
-	own := p.shared.rooms.nodeFor(a.pod)
-	if own == "" && !p.couldEvict(a.pod) {
-		return nil
-	}
-	leaving := p.leaving()
-	p.refresh(ctx, a)
+// moment, or that became free a moment ago: evicting somebody else for it would be too
+// much. It is told from the claims and pods that there are, so it does not matter who
+// had the pods end, or which scheduler ran then.
+func (p *Plugin) awaited(ctx context.Context, was, a *attempt, known roll, nodes fwk.NodeToStatusReader) *room {
+	leaving := p.leaving(known)
 	names := slices.Sorted(maps.Keys(a.stock.hosts))
-	if a.stock.hosts[own] != nil {
+	if own := p.shared.rooms.nodeFor(a.pod); a.stock.hosts[own] != nil {
 		names = slices.Insert(names, 0, own)
 	}
 	for _, name := range names {
@@ -37,7 +34,7 @@ func (p *Plugin) awaited(ctx context.Context, a *attempt, nodes fwk.NodeToStatus
 		if status.Code() != fwk.Unschedulable || status.Plugin() != Name {
 			continue
 		}
-		if to := a.after(ctx, a.stock.hosts[name], leaving); to != nil {
+		if to := a.after(ctx, was, a.stock.hosts[name], leaving); to != nil {
 			klog.FromContext(ctx).V(2).Info("Pod waits until claims of pods that end are released", "pod", klog.KObj(a.pod), "node", name)
 			return to
 		}
@@ -45,16 +42,9 @@ func (p *Plugin) awaited(ctx context.Context, a *attempt, nodes fwk.NodeToStatus
 	return nil
 }
 
-// refresh has the attempt know what was released since it began: nobody goes for that.
-// What the allocator was told then is not asked for any more.
-func (p *Plugin) refresh(ctx context.Context, a *attempt) {
-	a.allocated, a.incremental, a.kept, a.keeps, a.findings = newState(), true, nil, false, newFindings()
-	p.shared.rooms.keep(ctx, a)
-}
-
-// after is what the pod would have of the node if those had left that leave; nil if it is
-// not enough.
-func (a *attempt) after(ctx context.Context, h *host, leaving map[structured.DeviceID][]*belonging) *room {
+// after is what the pod would have of the node if those had left that leave; nil if it
+// is not enough, or nobody leaves.
+func (a *attempt) after(ctx context.Context, was *attempt, h *host, leaving map[structured.DeviceID][]*belonging) *room {
 	b, ok := a.Clone().(*attempt)
 	if !ok {
 		return nil
@@ -64,7 +54,7 @@ func (a *attempt) after(ctx context.Context, h *host, leaving map[structured.Dev
 			b.without(of)
 		}
 	}
-	if !b.find(ctx, h.name).fits {
+	if !b.supposes() && was.find(ctx, h.name).fits || !b.find(ctx, h.name).fits {
 		return nil
 	}
 	return &room{node: h.name, uses: b.uses(ctx, h)}
@@ -87,16 +77,11 @@ func (p *Plugin) couldEvict(pod *v1.Pod) bool {
 }
 
 // leaving are the claims that nobody uses any more, or only pods that end, by card.
-func (p *Plugin) leaving() map[structured.DeviceID][]*belonging {
-	claims, err := p.view.ResourceClaims().List()
-	if err != nil {
-		return nil
-	}
-	pods := p.framework.SharedInformerFactory().Core().V1().Pods().Lister()
+func (p *Plugin) leaving(known roll) map[structured.DeviceID][]*belonging {
+	d := deserters{pods: p.framework.SharedInformerFactory().Core().V1().Pods().Lister(), told: p.shared.rooms.evictions.victims(), now: time.Now()}
 	by := map[structured.DeviceID][]*belonging{}
-	for _, claim := range claims {
-		p.shared.ledger.observe(claim) // it may be behind
-		if claim.Status.Allocation == nil || !deserted(claim, pods, time.Now()) {
+	for _, claim := range known {
+		if claim.Status.Allocation == nil || !d.deserted(claim) {
 			continue
 		}
 		b := newBelonging(claim)
@@ -107,15 +92,23 @@ func (p *Plugin) leaving() map[structured.DeviceID][]*belonging {
 	return by
 }
 
+// deserters are pods that end.
+type deserters struct {
+	pods corelisters.PodLister
+	// told are those that were told to, whether it is seen yet or not.
+	told sets.Set[types.UID]
+	now  time.Time
+}
+
 // deserted tells whether a claim is going to be released. One that is reserved for
 // nobody is not: the controller of claims has done with it.
-func deserted(claim *resourceapi.ResourceClaim, pods corelisters.PodLister, now time.Time) bool {
+func (d *deserters) deserted(claim *resourceapi.ResourceClaim) bool {
 	for _, consumer := range claim.Status.ReservedFor {
 		if consumer.APIGroup != "" || consumer.Resource != "pods" {
 			return false
 		}
-		pod, err := pods.Pods(claim.Namespace).Get(consumer.Name)
-		if err == nil && pod.UID == consumer.UID && !ends(pod, now) {
+		pod, err := d.pods.Pods(claim.Namespace).Get(consumer.Name)
+		if err == nil && pod.UID == consumer.UID && !d.told.Has(pod.UID) && !ends(pod, d.now) {
 			return false
 		}
 	}

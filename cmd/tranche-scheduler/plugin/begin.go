@@ -21,7 +21,7 @@ func (p *Plugin) PreFilter(ctx context.Context, state fwk.CycleState, pod *v1.Po
 	a := &attempt{
 		pod: pod, policies: policies, wish: wishOf(pod, p.view),
 		matcher: p.shared.matcher, ledger: p.shared.ledger, inventory: p.shared.inventory, rooms: p.shared.rooms,
-		findings: newFindings(),
+		claims: live{p.view.ResourceClaims()}, findings: newFindings(),
 	}
 	// Pods of a group share allocations that are not made yet, which only the
 	// wrapped plug-in knows of.

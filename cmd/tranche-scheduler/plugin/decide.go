@@ -27,7 +27,7 @@ func (p *Plugin) Filter(ctx context.Context, state fwk.CycleState, pod *v1.Pod, 
 		return f.status()
 	case f.certain && a.trusted:
 		return nil
-	case a.supposes():
+	case a.supposes(), a.renewed:
 		return preemptible(p.rehearse(ctx, state, a, node))
 	case a.incremental:
 		return preemptible(p.rehearse(ctx, state.Clone(), a, node))
@@ -51,9 +51,6 @@ func (p *Plugin) PostFilter(ctx context.Context, state fwk.CycleState, pod *v1.P
 	if p.preempts(state, a) {
 		result, status = p.preempt(ctx, state, a, nodes)
 		said = append(said, status.Reasons()...)
-	}
-	if a.keeps {
-		p.shared.rooms.refuse(pod)
 	}
 	if len(said) > 0 {
 		status = fwk.NewStatus(status.Code(), strings.Join(said, "; "))

@@ -27,6 +27,8 @@ type watched struct {
 	copies, failures atomic.Int64
 	// then, if there is something, happens once after a copy was made.
 	then atomic.Pointer[func(fwk.ResourceClaimTracker)]
+	// once each, if set
+	beforeList, afterList atomic.Pointer[func()]
 }
 
 func (h *watched) SharedDRAManager() fwk.SharedDRAManager {
@@ -45,6 +47,18 @@ type tracker struct {
 
 func (m manager) ResourceClaims() fwk.ResourceClaimTracker {
 	return tracker{m.SharedDRAManager.ResourceClaims(), m.watched}
+}
+
+func (t tracker) List() ([]*resourceapi.ResourceClaim, error) {
+	defer once(&t.watched.afterList)
+	once(&t.watched.beforeList)
+	return t.ResourceClaimTracker.List()
+}
+
+func once(hook *atomic.Pointer[func()]) {
+	if do := hook.Swap(nil); do != nil {
+		(*do)()
+	}
 }
 
 func (t tracker) GatherAllocatedState() (*structured.AllocatedState, error) {

@@ -34,8 +34,6 @@ type Plugin struct {
 	doubts recent
 	// preemption is Kubernetes' own, with victims that are chosen here.
 	preemption *defaultpreemption.DefaultPreemption
-	// held back are pods that wait for their victims to be told.
-	heldBack recent
 }
 
 // shared is what the profiles of one process have in common.

@@ -9,6 +9,7 @@ import (
 	"sync"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
 	extenderv1 "k8s.io/kube-scheduler/extender/v1"
 	fwk "k8s.io/kube-scheduler/framework"
@@ -35,6 +36,7 @@ func (p *Plugin) preparePreemption(ctx context.Context, features plfeature.Featu
 	preemption.Evaluator.Interface = &chooser{DefaultPreemption: preemption, plugin: p}
 	p.preemption = preemption
 	p.reprieveByRank()
+	p.followEvictions()
 	return nil
 }
 
@@ -54,22 +56,42 @@ func (p *Plugin) preempts(state fwk.CycleState, a *attempt) bool {
 // be free anyway. Rejected is final: Kubernetes' own preemption, which comes next,
 // would do it once more. Why nobody gives way is not said: it is no more than that
 // there is no room.
-func (p *Plugin) preempt(ctx context.Context, state fwk.CycleState, a *attempt, nodes fwk.NodeToStatusReader) (*fwk.PostFilterResult, *fwk.Status) {
-	if to := p.awaited(ctx, a, nodes); to != nil {
-		p.shared.rooms.give(a.pod.UID, to)
-		return framework.NewPostFilterResultWithNominatedNode(to.node),
-			fwk.NewStatus(fwk.Success, "waits until claims of pods that end are released on node "+to.node)
+func (p *Plugin) preempt(ctx context.Context, state fwk.CycleState, was *attempt, nodes fwk.NodeToStatusReader) (*fwk.PostFilterResult, *fwk.Status) {
+	rooms := p.shared.rooms
+	if node := rooms.evictions.unseen(was.pod.UID); node != "" {
+		return nominated(node, "waits until pods end on node "+node)
+	}
+	if rooms.nodeFor(was.pod) == "" && !p.couldEvict(was.pod) {
+		// For such a pod no room is kept either.
+		return nil, fwk.NewStatus(fwk.UnschedulableAndUnresolvable)
+	}
+	a, known, err := p.anew(ctx, was)
+	if err != nil {
+		return nil, fwk.AsStatus(err)
+	}
+	if to := p.awaited(ctx, was, a, known, nodes); to != nil {
+		rooms.give(a.pod.UID, to)
+		return nominated(to.node, "waits until claims of pods that end are released on node "+to.node)
 	}
 	a.plans = &plans{by: map[string]*room{}}
+	state.Write(stateKey, a)
+	rooms.evictions.begin(a.pod)
 	result, status := p.preemption.Evaluator.Preempt(ctx, state, a.pod, nodes)
-	switch {
-	case status.IsRejected():
-		return result, fwk.NewStatus(fwk.UnschedulableAndUnresolvable)
-	case status.IsSuccess() && result != nil && result.NominatingInfo != nil:
-		p.shared.rooms.give(a.pod.UID, a.plans.of(result.NominatedNodeName))
-		status = fwk.NewStatus(fwk.Success, "less urgent pods give way on node "+result.NominatedNodeName)
+	if status.IsSuccess() && result != nil && result.NominatingInfo != nil {
+		to := a.plans.of(result.NominatedNodeName)
+		rooms.evictions.chosen(a.pod.UID, to.node, to.victims)
+		rooms.give(a.pod.UID, to)
+		return nominated(to.node, "less urgent pods give way on node "+to.node)
+	}
+	rooms.evictions.forget(a.pod.UID)
+	if status.IsRejected() {
+		status = fwk.NewStatus(fwk.UnschedulableAndUnresolvable)
 	}
 	return result, status
+}
+
+func nominated(node, because string) (*fwk.PostFilterResult, *fwk.Status) {
+	return framework.NewPostFilterResultWithNominatedNode(node), fwk.NewStatus(fwk.Success, because)
 }
 
 // plans are what the pod would get, and from whom, by node.
@@ -97,37 +119,38 @@ func (s *plans) of(node string) *room {
 	return &room{node: node}
 }
 
+// told is called when a victim of a pod was told to end, or could not be.
+func (p *Plugin) told(uid types.UID, victims []*v1.Pod, err error) {
+	p.shared.rooms.evictions.tell(uid, victims, err)
+	if err != nil {
+		p.shared.rooms.wake() // others may wait for the same victims
+	}
+}
+
 // PreEnqueue holds a pod back while its victims are told.
 func (p *Plugin) PreEnqueue(ctx context.Context, pod *v1.Pod) *fwk.Status {
 	if status := p.DynamicResources.PreEnqueue(ctx, pod); !status.IsSuccess() {
 		return status
 	}
-	status := p.preemption.PreEnqueue(ctx, pod)
-	if !status.IsSuccess() {
-		p.heldBack.add(pod.UID)
+	if p.shared.rooms.evictions.hold(pod.UID) {
+		return fwk.NewStatus(fwk.UnschedulableAndUnresolvable, "waits until the pods that give way to it are told")
 	}
-	return status
+	return nil
 }
 
 // EventsToRegister has one event more than those of claims: see afterDeletion.
 func (p *Plugin) EventsToRegister(ctx context.Context) ([]fwk.ClusterEventWithHint, error) {
 	events, err := p.DynamicResources.EventsToRegister(ctx)
-	for i := range events {
-		if events[i].Event.Resource == fwk.ResourceClaim && events[i].QueueingHintFn != nil {
-			events[i].QueueingHintFn = p.shared.ledger.heed(events[i].QueueingHintFn)
-		}
-	}
 	return append(events, fwk.ClusterEventWithHint{Event: victimDeleted, QueueingHintFn: p.afterDeletion}), err
 }
 
-// afterDeletion lets a pod have another try that was held back: its victim may be
-// seen to end after its claim was seen to be released. Otherwise what counts is the
-// claim.
-func (p *Plugin) afterDeletion(_ klog.Logger, pod *v1.Pod, _, _ any) (fwk.QueueingHint, error) {
-	if p.heldBack.remove(pod.UID) {
-		return fwk.Queue, nil
+// afterDeletion lets a pod have another try when a victim of it is gone, which may be
+// seen after its claim was seen to be released. Otherwise what counts is the claim.
+func (p *Plugin) afterDeletion(_ klog.Logger, pod *v1.Pod, gone, _ any) (fwk.QueueingHint, error) {
+	if victim, ok := gone.(*v1.Pod); ok && !p.shared.rooms.evictions.gives(pod.UID, victim.UID) {
+		return fwk.QueueSkip, nil
 	}
-	return fwk.QueueSkip, nil
+	return fwk.Queue, nil
 }
 
 // OrderedScoreFuncs prefers, among nodes, the one whose victims are the better

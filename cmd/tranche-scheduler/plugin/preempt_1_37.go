@@ -32,6 +32,15 @@ func (p *Plugin) reprieveByRank() {
 	}
 }
 
+func (p *Plugin) followEvictions() {
+	tell := p.preemption.Executor.PreemptPod
+	p.preemption.Executor.PreemptPod = func(ctx context.Context, c preemption.Candidate, preemptor preemption.ExecutorPreemptor, victim *v1.Pod, name string) (bool, error) {
+		inMemory, err := tell(ctx, c, preemptor, victim, name)
+		p.told(preemptor.UID(), c.Victims().Pods, err)
+		return inMemory, err
+	}
+}
+
 // SelectVictimsOnNode is asked of each node whose lack of room may be mended.
 func (c *chooser) SelectVictimsOnNode(ctx context.Context, state fwk.CycleState, preemptor *v1.Pod, node fwk.NodeInfo, all []*preemption.DomainVictim, pdbs []*policy.PodDisruptionBudget) ([]*v1.Pod, int, *fwk.Status) {
 	var alone []fwk.PodInfo

@@ -32,12 +32,3 @@ func (r *recent) has(uid types.UID) bool {
 	defer r.mutex.Unlock()
 	return r.uids.Has(uid)
 }
-
-// remove tells whether the object was in the set.
-func (r *recent) remove(uid types.UID) bool {
-	r.mutex.Lock()
-	defer r.mutex.Unlock()
-	found := r.uids.Has(uid)
-	r.uids.Delete(uid)
-	return found
-}

@@ -31,21 +31,24 @@ import (
 type rooms struct {
 	framework fwk.Handle
 	logger    klog.Logger
+	evictions *evictions
 
 	mutex sync.Mutex
 	// nodes of nominated pods, by what the API server says or the plug-in decided, and
 	// what is kept for them there where it is known.
 	nodes map[types.UID]string
 	by    map[types.UID]*room
-	// refused are pods that were refused while room was kept, so that they are tried
-	// again at once when some of it no longer is.
-	refused map[string]*v1.Pod
+	// waiting are pods that were tried while room was kept, so that they are tried again
+	// at once when some of it no longer is.
+	waiting map[string]*v1.Pod
 }
 
 // room is what is kept for one pod.
 type room struct {
 	node string
 	uses []use
+	// victims whose room it was.
+	victims []*v1.Pod
 }
 
 // use is one card of a room.
@@ -56,7 +59,7 @@ type use struct {
 }
 
 func newRooms(ctx context.Context, framework fwk.Handle) *rooms {
-	return &rooms{framework: framework, logger: klog.FromContext(ctx), nodes: map[types.UID]string{}, by: map[types.UID]*room{}, refused: map[string]*v1.Pod{}}
+	return &rooms{framework: framework, logger: klog.FromContext(ctx), evictions: newEvictions(ctx, framework), nodes: map[types.UID]string{}, by: map[types.UID]*room{}, waiting: map[string]*v1.Pod{}}
 }
 
 // handlers for an informer of pods. What is known of nominated pods survives a
@@ -100,8 +103,7 @@ func (r *rooms) give(uid types.UID, to *room) {
 	was := r.nodes[uid]
 	switch {
 	case to.node == "":
-		delete(r.nodes, uid)
-		delete(r.by, uid)
+		r.forget(uid)
 	default:
 		r.nodes[uid] = to.node
 		if to.uses != nil {
@@ -114,13 +116,19 @@ func (r *rooms) give(uid types.UID, to *room) {
 	}
 }
 
+// forget is called with the mutex held.
+func (r *rooms) forget(uid types.UID) {
+	delete(r.nodes, uid)
+	delete(r.by, uid)
+	r.evictions.forget(uid)
+}
+
 // end is called when a pod has its node, or is gone.
 func (r *rooms) end(pod *v1.Pod) {
 	r.mutex.Lock()
 	was := r.nodes[pod.UID]
-	delete(r.nodes, pod.UID)
-	delete(r.by, pod.UID)
-	delete(r.refused, nameOf(pod))
+	r.forget(pod.UID)
+	delete(r.waiting, nameOf(pod))
 	r.mutex.Unlock()
 	if was != "" && was != pod.Spec.NodeName {
 		r.wake()
@@ -133,8 +141,7 @@ func (r *rooms) leave(uid types.UID, node string) {
 	r.mutex.Lock()
 	elsewhere := r.nodes[uid] != "" && r.nodes[uid] != node
 	if elsewhere {
-		delete(r.nodes, uid)
-		delete(r.by, uid)
+		r.forget(uid)
 	}
 	r.mutex.Unlock()
 	if elsewhere {
@@ -142,23 +149,24 @@ func (r *rooms) leave(uid types.UID, node string) {
 	}
 }
 
-// refuse remembers a pod that was refused while room was kept.
-func (r *rooms) refuse(pod *v1.Pod) {
+// tried remembers a pod that is tried while room is kept, and tells whether any is.
+func (r *rooms) tried(pod *v1.Pod) bool {
 	r.mutex.Lock()
 	defer r.mutex.Unlock()
-	if len(r.refused) < maxRemembered {
-		r.refused[nameOf(pod)] = pod
+	if len(r.nodes) > 0 && len(r.waiting) < maxRemembered {
+		r.waiting[nameOf(pod)] = pod
 	}
+	return len(r.nodes) > 0
 }
 
-// wake has the pods tried again that were refused while room was kept.
+// wake has the pods tried again that were tried while room was kept, and wait.
 func (r *rooms) wake() {
 	r.mutex.Lock()
-	refused := r.refused
-	r.refused = map[string]*v1.Pod{}
+	waiting := r.waiting
+	r.waiting = map[string]*v1.Pod{}
 	r.mutex.Unlock()
-	if len(refused) > 0 {
-		r.framework.Activate(r.logger, refused)
+	if len(waiting) > 0 {
+		r.framework.Activate(r.logger, waiting)
 	}
 }
 
@@ -198,6 +206,10 @@ func (r *rooms) nominated() map[string]sets.Set[types.UID] {
 // is its own.
 func (r *rooms) keep(ctx context.Context, a *attempt) {
 	if r == nil || a.allocated == nil {
+		return
+	}
+	// It is remembered before it is refused, so that no room goes unnoticed in between.
+	if !r.tried(a.pod) {
 		return
 	}
 	for node, pods := range r.nominated() {
@@ -253,14 +265,14 @@ func (r *rooms) guess(ctx context.Context, a *attempt, pod *v1.Pod, node string)
 	manager := r.framework.SharedDRAManager()
 	b := &attempt{
 		pod: pod, policies: a.policies, wish: wishOf(pod, manager), matcher: a.matcher, ledger: a.ledger, inventory: a.inventory,
-		stock: a.stock, allocated: a.allocated, incremental: a.incremental, kept: a.kept, findings: newFindings(),
+		claims: a.claims, stock: a.stock, allocated: a.allocated, incremental: a.incremental, kept: a.kept, findings: newFindings(),
 	}
 	if !b.knows() {
 		return nil
 	}
 	for _, all := range []bool{false, true} {
 		for _, other := range info.GetPods() {
-			of, own := belongings(other.GetPod(), manager.ResourceClaims())
+			of, own := belongings(other.GetPod(), a.claims)
 			goes := other.GetPod().DeletionTimestamp != nil || all && corev1.PodPriority(other.GetPod()) < corev1.PodPriority(pod)
 			for _, belonging := range of {
 				if own && goes {

@@ -8,9 +8,7 @@ import (
 	"maps"
 
 	v1 "k8s.io/api/core/v1"
-	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/dynamic-resource-allocation/resourceclaim"
 	"k8s.io/dynamic-resource-allocation/structured"
 	fwk "k8s.io/kube-scheduler/framework"
 )
@@ -20,55 +18,6 @@ type supposed struct {
 	gone map[types.UID]*belonging
 	// freed is what they leave of each device.
 	freed map[structured.DeviceID]tally
-}
-
-// belonging is one allocated claim of a pod, and what it has.
-type belonging struct {
-	claim *resourceapi.ResourceClaim
-	has   []holding
-}
-
-func newBelonging(claim *resourceapi.ResourceClaim) *belonging {
-	return &belonging{claim: claim, has: holdings(claim)}
-}
-
-// belongings are the allocated claims of a pod. Not its own says that some other
-// pod uses one of them, too: that this one goes does not release it.
-func belongings(pod *v1.Pod, tracker fwk.ResourceClaimTracker) (of []*belonging, own bool) {
-	own = true
-	for _, name := range claimNames(pod) {
-		claim, err := tracker.Get(pod.Namespace, name)
-		if err != nil {
-			continue
-		}
-		if claim.Status.Allocation == nil {
-			pending := tracker.GetPendingAllocation(claim.UID)
-			if pending == nil {
-				continue
-			}
-			allocated := *claim
-			allocated.Status.Allocation = pending
-			claim = &allocated
-		}
-		for _, consumer := range claim.Status.ReservedFor {
-			own = own && consumer.UID == pod.UID
-		}
-		of = append(of, newBelonging(claim))
-	}
-	return of, own
-}
-
-func claimNames(pod *v1.Pod) []string {
-	var names []string
-	for i := range pod.Spec.ResourceClaims {
-		if name, _, err := resourceclaim.Name(pod, &pod.Spec.ResourceClaims[i]); err == nil && name != nil {
-			names = append(names, *name)
-		}
-	}
-	if s := pod.Status.ExtendedResourceClaimStatus; s != nil {
-		names = append(names, s.ResourceClaimName)
-	}
-	return names
 }
 
 func (s *supposed) supposes() bool { return len(s.gone) > 0 }
@@ -98,6 +47,9 @@ func (a *attempt) again(b *belonging) {
 
 func (a *attempt) shift(b *belonging, by int32) {
 	for i := range b.has {
+		if !a.has(&b.has[i]) {
+			continue
+		}
 		f := a.freed[b.has[i].id]
 		f.add(b.has[i].taken, by)
 		a.freed[b.has[i].id] = f
@@ -112,7 +64,7 @@ func (p *Plugin) PreFilterExtensions() fwk.PreFilterExtensions { return p }
 // thought of as gone before, or one that is nominated, whose room is kept anyway.
 func (p *Plugin) AddPod(_ context.Context, state fwk.CycleState, _ *v1.Pod, added fwk.PodInfo, _ fwk.NodeInfo) *fwk.Status {
 	if a, err := attemptOf(state); err == nil && a.supposes() {
-		of, _ := belongings(added.GetPod(), p.view.ResourceClaims())
+		of, _ := belongings(added.GetPod(), a.claims)
 		for _, b := range of {
 			a.again(b)
 		}
@@ -124,7 +76,7 @@ func (p *Plugin) AddPod(_ context.Context, state fwk.CycleState, _ *v1.Pod, adde
 // that others use, too, stays.
 func (p *Plugin) RemovePod(_ context.Context, state fwk.CycleState, _ *v1.Pod, removed fwk.PodInfo, _ fwk.NodeInfo) *fwk.Status {
 	if a, err := attemptOf(state); err == nil && a.knows() {
-		if of, own := belongings(removed.GetPod(), p.view.ResourceClaims()); own {
+		if of, own := belongings(removed.GetPod(), a.claims); own {
 			for _, b := range of {
 				a.without(b)
 			}
@@ -179,6 +131,7 @@ func (a *attempt) remaining() *structured.AllocatedState {
 		for i := range b.has {
 			id, r := b.has[i].id, b.has[i].result
 			switch {
+			case !a.has(&b.has[i]):
 			case r.ShareID != nil:
 				left.AllocatedSharedDeviceIDs.Delete(structured.MakeSharedDeviceID(id, r.ShareID))
 				left.AggregatedCapacity.Remove(structured.NewDeviceConsumedCapacity(id, r.ConsumedCapacity))

@@ -26,13 +26,13 @@ func (p *Plugin) eligible(victim, preemptor *v1.Pod) bool {
 	if corev1.PodPriority(victim) >= corev1.PodPriority(preemptor) {
 		return false
 	}
-	_, own := belongings(victim, p.view.ResourceClaims())
+	_, own := belongings(victim, live{p.view.ResourceClaims()})
 	return own
 }
 
 // holder is a pod that may have to give way, without what it holds.
 func (p *Plugin) holder(pod *v1.Pod) placement.Holder {
-	of, _ := belongings(pod, p.view.ResourceClaims())
+	of, _ := belongings(pod, live{p.view.ResourceClaims()})
 	return holderOf(pod, of)
 }
 
@@ -61,7 +61,7 @@ type table struct {
 	budgets    []int32
 }
 
-func (p *Plugin) tableOf(h *host, pods []fwk.PodInfo, pdbs []*policy.PodDisruptionBudget) *table {
+func (a *attempt) tableOf(h *host, pods []fwk.PodInfo, pdbs []*policy.PodDisruptionBudget) *table {
 	t := &table{pods: pods}
 	selectors := make([]labels.Selector, len(pdbs))
 	for i, pdb := range pdbs {
@@ -76,7 +76,7 @@ func (p *Plugin) tableOf(h *host, pods []fwk.PodInfo, pdbs []*policy.PodDisrupti
 	}
 	for _, info := range pods {
 		pod := info.GetPod()
-		of, _ := belongings(pod, p.view.ResourceClaims())
+		of, _ := belongings(pod, a.claims)
 		holder := holderOf(pod, of)
 		for i, pdb := range pdbs {
 			if selectors[i] != nil && covers(pdb, selectors[i], pod) {
@@ -124,7 +124,7 @@ func (p *Plugin) choose(ctx context.Context, state fwk.CycleState, a *attempt, n
 	if f.because != "" || !isAttempt {
 		return nil, 0, false
 	}
-	t := p.tableOf(h, pods, pdbs)
+	t := a.tableOf(h, pods, pdbs)
 	for _, of := range t.belongings {
 		for _, b := range of {
 			empty.without(b)
@@ -171,14 +171,12 @@ func (p *Plugin) plan(ctx context.Context, a *attempt, node string, victims []*v
 		return
 	}
 	for _, victim := range victims {
-		of, _ := belongings(victim, p.view.ResourceClaims())
+		of, _ := belongings(victim, a.claims)
 		for _, b := range of {
 			after.without(b)
 		}
 	}
-	if uses := after.uses(ctx, h); uses != nil {
-		a.plans.add(&room{node: node, uses: uses})
-	}
+	a.plans.add(&room{node: node, uses: after.uses(ctx, h), victims: victims})
 }
 
 // outranks orders pods for the reprieve that Kubernetes' own preemption grants,
