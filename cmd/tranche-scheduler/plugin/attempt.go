@@ -10,6 +10,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/dynamic-resource-allocation/resourceclaim"
 	"k8s.io/dynamic-resource-allocation/structured"
@@ -77,6 +78,8 @@ type finding struct {
 	// knows everything that could be taken; what fits is so only where it knows
 	// everything that is asked for, too: where it is complete.
 	certain, complete bool
+	// claims that the parts of the demand are of.
+	claims []types.UID
 	// shortage says why it does not fit, never that it would not even if all of the
 	// node's cards were free; because has a better explanation where there is one.
 	shortage placement.Shortage
@@ -185,7 +188,7 @@ func (a *attempt) demand(ctx context.Context, h *host) (*placement.Demand, *find
 			f.because, f.never = asked.request+": selector has no answer for card "+m.device+": "+m.err.Error(), true
 		}
 		part.Accepts = m.accepts()
-		d.Parts = append(d.Parts, part)
+		d.Parts, f.claims = append(d.Parts, part), append(f.claims, asked.claim)
 	}
 	return d, f
 }

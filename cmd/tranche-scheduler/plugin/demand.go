@@ -9,6 +9,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/dynamic-resource-allocation/resourceclaim"
 	fwk "k8s.io/kube-scheduler/framework"
 
@@ -38,10 +39,17 @@ type wish struct {
 type asked struct {
 	selection   selection
 	tolerations []resourceapi.DeviceToleration
+	// claim it is of.
+	claim types.UID
 	// request is "claim, request", for people.
 	request string
 	// impossible is why no card can ever take it.
 	impossible string
+}
+
+// has tells whether the claim is one of those that the pod still has to be given.
+func (w *wish) has(claim types.UID) bool {
+	return slices.ContainsFunc(w.of, func(a asked) bool { return a.claim == claim })
 }
 
 // classes finds device classes.
@@ -108,6 +116,7 @@ func (w *wish) addClaim(claim *resourceapi.ResourceClaim, known classes) {
 		// A configuration that cannot be read is refused by the node, which says so.
 		part.Class, _ = claims.ClassAsked(&claim.Spec, request.Name, class)
 		a := asked{
+			claim:       claim.UID,
 			selection:   newSelection(class, exactly.Selectors),
 			tolerations: exactly.Tolerations,
 			request:     fmt.Sprintf("claim %s, request %s", claim.Name, request.Name),

@@ -262,18 +262,8 @@ func TestClaimsOfSeveralPodsStay(t *testing.T) {
 	c := newCrowd(t, machines(1, "node")...).releasing()
 	c.create(share("10", "30Gi").claim("shared"))
 	for _, name := range []string{"one", "two"} {
-		pod := share("", "").pod(name)
-		pod.Spec.ResourceClaims[0].ResourceClaimName = new("shared")
-		cpu("1")(pod)
-		c.create(pod)
-		c.until(name+" is bound", func() string {
-			p, err := c.client.CoreV1().Pods(namespace).Get(t.Context(), name, metav1.GetOptions{})
-			require.NoError(t, err)
-			if p.Spec.NodeName == "" {
-				return "not yet"
-			}
-			return ""
-		})
+		c.comeWith(name, "shared", cpu("1"))
+		c.bound(name)
 	}
 	require.Contains(t, c.refusedAs("urgent", share("10", "20Gi"), withPriority(urgent)), "no card has")
 	c.keepsNobodyOut("urgent")
@@ -521,4 +511,62 @@ func (c *crowd) objects(all []runtime.Object) []runtime.Object {
 		all = append(all, &pods.Items[i])
 	}
 	return all
+}
+
+// Two pods wait for one claim that is to be allocated.
+func TestOneGivesWayForTwoWithOneClaim(t *testing.T) {
+	t.Parallel()
+	c := newCrowd(t, machines(2, "node")...)
+	victims := []string{"victim-0", "victim-1"}
+	for i, name := range victims {
+		c.settle(name, onCard(i, share("60", "20Gi")))
+	}
+	c.create(share("60", "20Gi").claim("shared"))
+	waiting := []string{"urgent-1", "urgent-2"}
+	for _, name := range waiting {
+		c.comeWith(name, "shared", withPriority(urgent))
+		c.nominated(name)
+	}
+	var left []string
+	c.until("one of them is gone", func() string {
+		left = slices.DeleteFunc(slices.Clone(victims), func(name string) bool {
+			_, err := c.client.CoreV1().Pods(namespace).Get(t.Context(), name, metav1.GetOptions{})
+			return apierrors.IsNotFound(err)
+		})
+		return map[bool]string{true: "both are there"}[len(left) == 2]
+	})
+	require.NotEmpty(t, c.refusedAs("late", share("60", "20Gi")), "it is tried after them")
+	require.Len(t, left, 1)
+	for _, name := range victims {
+		if name != left[0] {
+			c.release(name)
+		}
+	}
+	for _, name := range waiting {
+		c.bound(name)
+	}
+	c.there(left...)
+}
+
+// comeWith makes a pod that uses a claim which there is.
+func (c *crowd) comeWith(name, claim string, options ...podOption) {
+	c.Helper()
+	pod := want{}.pod(name)
+	pod.Spec.ResourceClaims[0].ResourceClaimName = &claim
+	for _, o := range options {
+		o(pod)
+	}
+	c.create(pod)
+}
+
+func (c *crowd) bound(name string) {
+	c.Helper()
+	c.until(name+" is bound", func() string {
+		pod, err := c.client.CoreV1().Pods(namespace).Get(c.Context(), name, metav1.GetOptions{})
+		require.NoError(c, err)
+		if pod.Spec.NodeName == "" {
+			return fmt.Sprint(pod.Status.Conditions)
+		}
+		return ""
+	})
 }

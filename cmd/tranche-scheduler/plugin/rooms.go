@@ -26,8 +26,9 @@ import (
 
 // rooms is what is kept on cards for nominated pods: those for whom others gave
 // way, and who wait until these have ended and their claims are released. It is
-// booked as if it were allocated, for every pod of no higher priority, so that
-// neither the model nor the allocator gives it away.
+// booked as if it were allocated, once for each claim, for every pod of no higher
+// priority that does not wait for the same claim, so that neither the model nor the
+// allocator gives it away.
 type rooms struct {
 	framework fwk.Handle
 	logger    klog.Logger
@@ -54,6 +55,8 @@ type room struct {
 // use is one card of a room.
 type use struct {
 	id structured.DeviceID
+	// claim that it is for: several pods may wait for the same.
+	claim types.UID
 	// consumed of a card that is shared, nil for all of one that is not.
 	consumed map[resourceapi.QualifiedName]resource.Quantity
 }
@@ -212,6 +215,7 @@ func (r *rooms) keep(ctx context.Context, a *attempt) {
 	if !r.tried(a.pod) {
 		return
 	}
+	booked := sets.New[types.UID]()
 	for node, pods := range r.nominated() {
 		for _, info := range r.framework.NominatedPodsForNode(node) {
 			pod := info.GetPod()
@@ -225,8 +229,16 @@ func (r *rooms) keep(ctx context.Context, a *attempt) {
 			if known == nil {
 				known = r.guess(ctx, a, pod, node)
 			}
-			if known != nil {
-				a.keep(known.uses)
+			if known == nil {
+				continue
+			}
+			for _, u := range known.uses {
+				if !booked.Has(u.claim) && !a.wish.has(u.claim) {
+					a.keep(u)
+				}
+			}
+			for _, u := range known.uses {
+				booked.Insert(u.claim)
 			}
 		}
 	}
@@ -240,19 +252,17 @@ func waits(pod *v1.Pod, tracker fwk.ResourceClaimTracker) bool {
 	})
 }
 
-func (a *attempt) keep(uses []use) {
+func (a *attempt) keep(u use) {
 	a.keeps = true
-	for _, u := range uses {
-		if u.consumed != nil {
-			a.allocated.AggregatedCapacity.Insert(structured.NewDeviceConsumedCapacity(u.id, u.consumed))
-			continue
-		}
-		if a.kept == nil {
-			a.kept = sets.New[structured.DeviceID]()
-		}
-		a.kept.Insert(u.id)
-		a.allocated.AllocatedDevices.Insert(u.id)
+	if u.consumed != nil {
+		a.allocated.AggregatedCapacity.Insert(structured.NewDeviceConsumedCapacity(u.id, u.consumed))
+		return
 	}
+	if a.kept == nil {
+		a.kept = sets.New[structured.DeviceID]()
+	}
+	a.kept.Insert(u.id)
+	a.allocated.AllocatedDevices.Insert(u.id)
 }
 
 // guess finds a room for a pod of which only its node is known: what it would get
@@ -297,14 +307,16 @@ func (r *rooms) node(name string) fwk.NodeInfo {
 
 // uses is what the pod would take of the node's cards, nil where it does not fit.
 func (a *attempt) uses(ctx context.Context, h *host) []use {
-	demand, _ := a.demand(ctx, h)
+	demand, f := a.demand(ctx, h)
 	choice, ok := a.policies.Choose(a.node(h), demand)
 	if !ok {
 		return nil
 	}
 	uses := make([]use, 0, len(choice))
 	for _, c := range choice {
-		uses = append(uses, h.use(&demand.Parts[c.Part], c.Card))
+		u := h.use(&demand.Parts[c.Part], c.Card)
+		u.claim = f.claims[c.Part]
+		uses = append(uses, u)
 	}
 	return uses
 }
