@@ -129,10 +129,11 @@ func (a *attempt) find(ctx context.Context, name string) *finding {
 	return f
 }
 
-// knows tells whether there is anything to be said by the model.
-func (a *attempt) knows() bool {
-	return a.stock != nil && a.allocated != nil && len(a.wish.parts) > 0
-}
+// allocates tells whether there is anything to be allocated.
+func (a *attempt) allocates() bool { return a.stock != nil && a.allocated != nil }
+
+// knows tells whether there is anything to be said of that by the model.
+func (a *attempt) knows() bool { return a.allocates() && len(a.wish.parts) > 0 }
 
 func (a *attempt) look(ctx context.Context, name string) *finding {
 	h := a.stock.hosts[name]

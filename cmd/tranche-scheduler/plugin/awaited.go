@@ -23,7 +23,7 @@ import (
 // moment, or that became free a moment ago: evicting somebody else for it would be too
 // much. It is told from the claims and pods that there are, so it does not matter who
 // had the pods end, or which scheduler ran then.
-func (p *Plugin) awaited(ctx context.Context, was, a *attempt, known roll, nodes fwk.NodeToStatusReader) *room {
+func (p *Plugin) awaited(ctx context.Context, state fwk.CycleState, was, a *attempt, known roll, nodes fwk.NodeToStatusReader) *room {
 	leaving := p.leaving(known)
 	names := slices.Sorted(maps.Keys(a.stock.hosts))
 	if own := p.shared.rooms.nodeFor(a.pod); a.stock.hosts[own] != nil {
@@ -34,7 +34,7 @@ func (p *Plugin) awaited(ctx context.Context, was, a *attempt, known roll, nodes
 		if status.Code() != fwk.Unschedulable || status.Plugin() != Name {
 			continue
 		}
-		if to := a.after(ctx, was, a.stock.hosts[name], leaving); to != nil {
+		if to := p.after(ctx, state, was, a, a.stock.hosts[name], leaving); to != nil {
 			klog.FromContext(ctx).V(2).Info("Pod waits until claims of pods that end are released", "pod", klog.KObj(a.pod), "node", name)
 			return to
 		}
@@ -44,7 +44,7 @@ func (p *Plugin) awaited(ctx context.Context, was, a *attempt, known roll, nodes
 
 // after is what the pod would have of the node if those had left that leave; nil if it
 // is not enough, or nobody leaves.
-func (a *attempt) after(ctx context.Context, was *attempt, h *host, leaving map[structured.DeviceID][]*belonging) *room {
+func (p *Plugin) after(ctx context.Context, state fwk.CycleState, was, a *attempt, h *host, leaving map[structured.DeviceID][]*belonging) *room {
 	b, ok := a.Clone().(*attempt)
 	if !ok {
 		return nil
@@ -54,10 +54,24 @@ func (a *attempt) after(ctx context.Context, was *attempt, h *host, leaving map[
 			b.without(of)
 		}
 	}
-	if !b.supposes() && was.find(ctx, h.name).fits || !b.find(ctx, h.name).fits {
+	node := p.shared.rooms.node(h.name)
+	if node == nil || !b.supposes() && !was.lessFree(a, h) {
+		return nil
+	}
+	status, sure := b.modelled(ctx, h.name)
+	if !sure {
+		status = p.rehearse(ctx, state.Clone(), b, node)
+	}
+	if !status.IsSuccess() {
 		return nil
 	}
 	return &room{node: h.name, uses: b.uses(ctx, h)}
+}
+
+// lessFree tells whether less of some card was free than is free now, as far as that is
+// known: what an incremental attempt finds is of the moment.
+func (a *attempt) lessFree(now *attempt, h *host) bool {
+	return a.incremental || !slices.Equal(a.node(h).Cards, now.node(h).Cards)
 }
 
 // couldEvict tells whether there is anybody who might have to give way to the pod.

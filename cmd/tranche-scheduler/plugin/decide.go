@@ -18,21 +18,33 @@ import (
 // microseconds.
 func (p *Plugin) Filter(ctx context.Context, state fwk.CycleState, pod *v1.Pod, node fwk.NodeInfo) *fwk.Status {
 	a, err := attemptOf(state)
-	if err != nil || !a.knows() {
+	if err != nil || !a.allocates() {
 		return preemptible(p.DynamicResources.Filter(ctx, state, pod, node))
 	}
-	f := a.find(ctx, node.Node().Name)
+	status, sure := a.modelled(ctx, node.Node().Name)
 	switch {
-	case f.certain && !f.fits:
-		return f.status()
-	case f.certain && a.trusted:
-		return nil
+	case sure:
+		return status
 	case a.supposes(), a.renewed:
 		return preemptible(p.rehearse(ctx, state, a, node))
 	case a.incremental:
 		return preemptible(p.rehearse(ctx, state.Clone(), a, node))
 	}
 	return preemptible(p.DynamicResources.Filter(ctx, state, pod, node))
+}
+
+// modelled is what the model says of a node, not sure where the allocator has to be
+// asked.
+func (a *attempt) modelled(ctx context.Context, name string) (status *fwk.Status, sure bool) {
+	if !a.knows() {
+		return nil, false
+	}
+	switch f := a.find(ctx, name); {
+	case f.certain && !f.fits:
+		return f.status(), true
+	default:
+		return nil, f.certain && a.trusted
+	}
 }
 
 // PostFilter is called when no node will do. Claims that stand in their own way are

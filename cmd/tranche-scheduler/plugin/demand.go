@@ -30,6 +30,8 @@ type wish struct {
 	// allocator succeeds. Otherwise the parts are necessary, and the allocator is
 	// asked too.
 	complete bool
+	// partial says that some request has no part.
+	partial bool
 	// prioritized requests give alternatives, which DynamicResources scores.
 	prioritized bool
 	// tolerant says that some request tolerates some taint.
@@ -74,7 +76,7 @@ func wishOf(pod *v1.Pod, manager fwk.SharedDRAManager) *wish {
 		}
 	}
 	if usesExtended(pod, manager.DeviceClassResolver()) {
-		w.complete = false
+		w.complete, w.partial = false, true
 	}
 	return w
 }
@@ -103,13 +105,13 @@ func (w *wish) addClaim(claim *resourceapi.ResourceClaim, known classes) {
 		request := &claim.Spec.Devices.Requests[i]
 		exactly := request.Exactly
 		if exactly == nil {
-			w.complete, w.prioritized = false, true
+			w.complete, w.partial, w.prioritized = false, true, true
 			continue
 		}
 		class, err := known.Get(exactly.DeviceClassName)
 		counted := exactly.AllocationMode == resourceapi.DeviceAllocationModeExactCount || exactly.AllocationMode == ""
 		if err != nil || !counted || exactly.AdminAccess != nil && *exactly.AdminAccess {
-			w.complete = false
+			w.complete, w.partial = false, true
 			continue
 		}
 		part := placement.Part{Cards: int(max(exactly.Count, 1))}

@@ -23,7 +23,7 @@ import (
 )
 
 // preparePreemption makes what finds nodes and evicts pods: Kubernetes' own
-// preemption, asked for pods with shares only, and with victims chosen by the
+// preemption, asked for pods with claims only, and with victims chosen by the
 // cards that they are on.
 func (p *Plugin) preparePreemption(ctx context.Context, features plfeature.Features) error {
 	// As Kubernetes has it by default.
@@ -46,10 +46,10 @@ type chooser struct {
 	plugin *Plugin
 }
 
-// preempts tells whether others may be made to give way here. For pods without
-// shares, and for groups of pods, Kubernetes' own preemption does it.
+// preempts tells whether others may be made to give way here. For pods that ask for no
+// devices, and for groups of pods, Kubernetes' own preemption does it.
 func (p *Plugin) preempts(state fwk.CycleState, a *attempt) bool {
-	return a.knows() && state.GetPodGroupSchedulingCycle() == nil
+	return a.allocates() && state.GetPodGroupSchedulingCycle() == nil
 }
 
 // preempt makes others give way to the pod, where that makes room and none is about to
@@ -69,7 +69,7 @@ func (p *Plugin) preempt(ctx context.Context, state fwk.CycleState, was *attempt
 	if err != nil {
 		return nil, fwk.AsStatus(err)
 	}
-	if to := p.awaited(ctx, was, a, known, nodes); to != nil {
+	if to := p.awaited(ctx, state, was, a, known, nodes); to != nil {
 		rooms.give(a.pod.UID, to)
 		return nominated(to.node, "waits until claims of pods that end are released on node "+to.node)
 	}

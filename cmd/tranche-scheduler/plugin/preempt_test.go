@@ -570,3 +570,56 @@ func (c *crowd) bound(name string) {
 		return ""
 	})
 }
+
+// firstOf asks for the first of several shares that can be had.
+func firstOf(name string, of ...want) *resourceapi.ResourceClaim {
+	claim := of[0].claim(name)
+	request := &claim.Spec.Devices.Requests[0]
+	for i, a := range of {
+		e := a.claim(name).Spec.Devices.Requests[0].Exactly
+		request.FirstAvailable = append(request.FirstAvailable, resourceapi.DeviceSubRequest{
+			Name: fmt.Sprint("choice-", i), DeviceClassName: e.DeviceClassName, AllocationMode: e.AllocationMode, Count: e.Count, Capacity: e.Capacity,
+		})
+	}
+	request.Exactly = nil
+	return claim
+}
+
+// What only the allocator understands has others give way, too, and what they leave is
+// kept for it.
+func TestOthersGiveWayForWhatHasNoModel(t *testing.T) {
+	t.Parallel()
+	all := want{class: "card"}.claim("urgent")
+	all.Spec.Devices.Requests[0].Exactly.AllocationMode, all.Spec.Devices.Requests[0].Exactly.Count = resourceapi.DeviceAllocationModeAll, 0
+	mixed := firstOf("urgent", share("50", "10Gi"), share("40", "9Gi"))
+	mixed.Spec.Devices.Requests = append(mixed.Spec.Devices.Requests, share("30", "5Gi").claim("").Spec.Devices.Requests[0])
+	mixed.Spec.Devices.Requests[1].Name = "exact"
+	for name, claim := range map[string]*resourceapi.ResourceClaim{
+		"the first of several":           firstOf("urgent", share("80", "20Gi"), share("50", "12Gi")),
+		"all cards":                      all,
+		"the first of several, and more": mixed,
+		"an extended resource":           nil,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := newCrowd(t, machines(1, "node")...)
+			c.settle("victim", share("90", "30Gi"))
+			if claim != nil {
+				c.create(claim)
+				c.comeWith("urgent", "urgent", withPriority(urgent))
+			} else {
+				pod := want{}.pod("urgent")
+				withPriority(urgent)(pod)
+				pod.Spec.ResourceClaims = nil
+				one := corev1.ResourceList{"tranche.dev/gpu": resource.MustParse("1")}
+				pod.Spec.Containers[0].Resources = corev1.ResourceRequirements{Limits: one, Requests: one}
+				c.create(pod)
+			}
+			c.gone("victim")
+			c.nominated("urgent")
+			require.NotEmpty(t, c.refusedAs("late", share("5", "8Gi")))
+			c.release("victim")
+			c.bound("urgent")
+		})
+	}
+}

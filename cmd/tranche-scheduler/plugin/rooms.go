@@ -55,7 +55,7 @@ type room struct {
 // use is one card of a room.
 type use struct {
 	id structured.DeviceID
-	// claim that it is for: several pods may wait for the same.
+	// claim that it is for, where that is known: several pods may wait for the same.
 	claim types.UID
 	// consumed of a card that is shared, nil for all of one that is not.
 	consumed map[resourceapi.QualifiedName]resource.Quantity
@@ -84,12 +84,15 @@ func (r *rooms) handlers() cache.ResourceEventHandler {
 
 func (r *rooms) observe(was, obj any) {
 	pod, ok := obj.(*v1.Pod)
-	if !ok || len(pod.Spec.ResourceClaims) == 0 {
+	if !ok {
+		return
+	}
+	if pod.Spec.NodeName != "" {
+		r.end(pod)
 		return
 	}
 	node := pod.Status.NominatedNodeName
-	if pod.Spec.NodeName != "" {
-		r.end(pod)
+	if len(pod.Spec.ResourceClaims) == 0 && !r.has(pod.UID) {
 		return
 	}
 	// A pod without a nomination may be older news than the decision to nominate it.
@@ -97,6 +100,12 @@ func (r *rooms) observe(was, obj any) {
 		return
 	}
 	r.give(pod.UID, &room{node: node})
+}
+
+func (r *rooms) has(uid types.UID) bool {
+	r.mutex.Lock()
+	defer r.mutex.Unlock()
+	return r.nodes[uid] != ""
 }
 
 // give notes what a pod is going to have. Where that is nothing, or on another node
@@ -222,7 +231,7 @@ func (r *rooms) keep(ctx context.Context, a *attempt) {
 			if !pods.Has(pod.UID) || pod.UID == a.pod.UID || corev1.PodPriority(pod) < corev1.PodPriority(a.pod) {
 				continue
 			}
-			if !waits(pod, r.framework.SharedDRAManager().ResourceClaims()) {
+			if !waits(pod, r.framework.SharedDRAManager()) {
 				continue // it has its shares and is about to be bound
 			}
 			known := r.of(pod.UID, node)
@@ -233,7 +242,7 @@ func (r *rooms) keep(ctx context.Context, a *attempt) {
 				continue
 			}
 			for _, u := range known.uses {
-				if !booked.Has(u.claim) && !a.wish.has(u.claim) {
+				if u.claim == "" || !booked.Has(u.claim) && !a.wish.has(u.claim) {
 					a.keep(u)
 				}
 			}
@@ -244,8 +253,12 @@ func (r *rooms) keep(ctx context.Context, a *attempt) {
 	}
 }
 
-// waits tells whether some claim of the pod is not allocated.
-func waits(pod *v1.Pod, tracker fwk.ResourceClaimTracker) bool {
+// waits tells whether some claim of the pod is not allocated, or not even made.
+func waits(pod *v1.Pod, manager fwk.SharedDRAManager) bool {
+	tracker := manager.ResourceClaims()
+	if pod.Status.ExtendedResourceClaimStatus == nil && usesExtended(pod, manager.DeviceClassResolver()) {
+		return true
+	}
 	return slices.ContainsFunc(claimNames(pod), func(name string) bool {
 		claim, err := tracker.Get(pod.Namespace, name)
 		return err == nil && claim.Status.Allocation == nil && tracker.GetPendingAllocation(claim.UID) == nil
@@ -307,6 +320,9 @@ func (r *rooms) node(name string) fwk.NodeInfo {
 
 // uses is what the pod would take of the node's cards, nil where it does not fit.
 func (a *attempt) uses(ctx context.Context, h *host) []use {
+	if a.wish.partial {
+		return a.left(h)
+	}
 	demand, f := a.demand(ctx, h)
 	choice, ok := a.policies.Choose(a.node(h), demand)
 	if !ok {
@@ -317,6 +333,18 @@ func (a *attempt) uses(ctx context.Context, h *host) []use {
 		u := h.use(&demand.Parts[c.Part], c.Card)
 		u.claim = f.claims[c.Part]
 		uses = append(uses, u)
+	}
+	return uses
+}
+
+// left is all of the cards of which something is supposed to be left: there is no telling
+// what the pod is going to have of them.
+func (a *attempt) left(h *host) []use {
+	var uses []use
+	for i := range h.cards {
+		if a.freed[h.cards[i].id] != (tally{}) {
+			uses = append(uses, h.use(&placement.Part{Whole: true}, i))
+		}
 	}
 	return uses
 }

@@ -75,7 +75,7 @@ func (p *Plugin) AddPod(_ context.Context, state fwk.CycleState, _ *v1.Pod, adde
 // RemovePod is told that a pod is to be thought of as gone from the node. A claim
 // that others use, too, stays.
 func (p *Plugin) RemovePod(_ context.Context, state fwk.CycleState, _ *v1.Pod, removed fwk.PodInfo, _ fwk.NodeInfo) *fwk.Status {
-	if a, err := attemptOf(state); err == nil && a.knows() {
+	if a, err := attemptOf(state); err == nil && a.allocates() {
 		if of, own := belongings(removed.GetPod(), a.claims); own {
 			for _, b := range of {
 				a.without(b)

@@ -116,7 +116,7 @@ func covers(pdb *policy.PodDisruptionBudget, selector labels.Selector, pod *v1.P
 // that is asked for.
 func (p *Plugin) choose(ctx context.Context, state fwk.CycleState, a *attempt, node fwk.NodeInfo, pods []fwk.PodInfo, pdbs []*policy.PodDisruptionBudget) (victims []*v1.Pod, violations int, ok bool) {
 	h := a.stock.hosts[node.Node().Name]
-	if h == nil {
+	if h == nil || !a.knows() {
 		return nil, 0, false
 	}
 	demand, f := a.demand(ctx, h)
