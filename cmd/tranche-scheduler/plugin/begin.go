@@ -13,6 +13,9 @@ import (
 
 // PreFilter begins the pod's attempt.
 func (p *Plugin) PreFilter(ctx context.Context, state fwk.CycleState, pod *v1.Pod, nodes []fwk.NodeInfo) (*fwk.PreFilterResult, *fwk.Status) {
+	if len(pod.Spec.ResourceClaims) == 0 && !usesExtended(pod, p.view.DeviceClassResolver()) {
+		return p.DynamicResources.PreFilter(ctx, state, pod, nodes)
+	}
 	policies, err := v1alpha1.PlacementOfAnnotations(pod.Annotations, p.policies)
 	if err != nil {
 		return nil, fwk.NewStatus(fwk.UnschedulableAndUnresolvable, err.Error())

@@ -51,12 +51,12 @@ func (a *attempt) modelled(ctx context.Context, name string) (status *fwk.Status
 // released first, as the wrapped plug-in does; then others may have to give way; and
 // where neither helps it is said what is missing in the cluster.
 func (p *Plugin) PostFilter(ctx context.Context, state fwk.CycleState, pod *v1.Pod, nodes fwk.NodeToStatusReader) (*fwk.PostFilterResult, *fwk.Status) {
-	result, status := p.DynamicResources.PostFilter(ctx, state, pod, nodes)
-	if !status.IsRejected() || hasReleased(status) {
-		return result, status
-	}
 	a, err := attemptOf(state)
 	if err != nil {
+		return nil, fwk.NewStatus(fwk.Unschedulable) // PreFilter said why
+	}
+	result, status := p.DynamicResources.PostFilter(ctx, state, pod, nodes)
+	if !status.IsRejected() || hasReleased(status) {
 		return result, status
 	}
 	said := a.sum()

@@ -19,6 +19,7 @@ import (
 	plfeature "k8s.io/kubernetes/pkg/scheduler/framework/plugins/feature"
 	"k8s.io/kubernetes/pkg/scheduler/util"
 
+	"github.com/tranche-dra/tranche/pkg/api/v1alpha1"
 	"github.com/tranche-dra/tranche/pkg/placement"
 )
 
@@ -138,10 +139,14 @@ func (p *Plugin) PreEnqueue(ctx context.Context, pod *v1.Pod) *fwk.Status {
 	return nil
 }
 
-// EventsToRegister has one event more than those of claims: see afterDeletion.
+// EventsToRegister has two events more than those of claims: see afterDeletion and
+// afterUpdate.
 func (p *Plugin) EventsToRegister(ctx context.Context) ([]fwk.ClusterEventWithHint, error) {
 	events, err := p.DynamicResources.EventsToRegister(ctx)
-	return append(events, fwk.ClusterEventWithHint{Event: victimDeleted, QueueingHintFn: p.afterDeletion}), err
+	return append(events,
+		fwk.ClusterEventWithHint{Event: victimDeleted, QueueingHintFn: p.afterDeletion},
+		fwk.ClusterEventWithHint{Event: podUpdated, QueueingHintFn: afterUpdate},
+	), err
 }
 
 // afterDeletion lets a pod have another try when a victim of it is gone, which may be
@@ -151,6 +156,23 @@ func (p *Plugin) afterDeletion(_ klog.Logger, pod *v1.Pod, gone, _ any) (fwk.Que
 		return fwk.QueueSkip, nil
 	}
 	return fwk.Queue, nil
+}
+
+// afterUpdate lets a pod have another try when its annotations say another policy.
+func afterUpdate(_ klog.Logger, pod *v1.Pod, was, is any) (fwk.QueueingHint, error) {
+	before, after, err := util.As[*v1.Pod](was, is)
+	if err != nil {
+		return fwk.Queue, fmt.Errorf("look at update of pod: %w", err)
+	}
+	if before == nil || after == nil || after.UID != pod.UID {
+		return fwk.QueueSkip, nil
+	}
+	for _, name := range []string{v1alpha1.AnnotationNodePolicy, v1alpha1.AnnotationCardPolicy} {
+		if before.Annotations[name] != after.Annotations[name] {
+			return fwk.Queue, nil
+		}
+	}
+	return fwk.QueueSkip, nil
 }
 
 // OrderedScoreFuncs prefers, among nodes, the one whose victims are the better

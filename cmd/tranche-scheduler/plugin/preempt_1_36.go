@@ -13,7 +13,10 @@ import (
 	"k8s.io/kubernetes/pkg/scheduler/framework/preemption"
 )
 
-var victimDeleted = fwk.ClusterEvent{Resource: fwk.Pod, ActionType: fwk.Delete}
+var (
+	victimDeleted = fwk.ClusterEvent{Resource: fwk.Pod, ActionType: fwk.Delete}
+	podUpdated    = fwk.ClusterEvent{Resource: fwk.Pod, ActionType: fwk.Update}
+)
 
 func (p *Plugin) reprieveByRank() {
 	p.preemption.MoreImportantPod = p.outranks

@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 
+	"github.com/tranche-dra/tranche/pkg/api/v1alpha1"
 	published "github.com/tranche-dra/tranche/pkg/slices"
 )
 
@@ -176,11 +177,32 @@ func TestDevicesOfOthersAreLeftToTheAllocator(t *testing.T) {
 	require.Equal(t, []string{"node/card-0"}, w.place(share("10", "1Gi")))
 }
 
-// A pod without claims is no business of the plug-in at all.
+// A mistake in an annotation keeps the pod waiting until it is mended.
+func TestMistakenAnnotation(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, one("spread", "binpack"), machine("node", 2)...)
+	w.place(onCard(1, share("10", "1Gi")))
+	asks := share("20", "4Gi")
+	asks.annotations = map[string]string{v1alpha1.AnnotationCardPolicy: "tight"}
+	require.Equal(t, `0/1 nodes are available: metadata.annotations[tranche.dev/card-policy]: Unsupported value: "tight": `+
+		`supported values: "binpack", "spread", "fragmentation". preemption: 0/1 nodes are available: 1 Preemption is not helpful for scheduling.`,
+		w.refused(asks))
+	pods := w.client.CoreV1().Pods(namespace)
+	pod, err := pods.Get(t.Context(), "pod-2", metav1.GetOptions{})
+	require.NoError(t, err)
+	pod.Annotations[v1alpha1.AnnotationCardPolicy] = "spread"
+	_, err = pods.Update(t.Context(), pod, metav1.UpdateOptions{})
+	require.NoError(t, err)
+	require.Equal(t, []string{"node/card-0"}, w.placed("pod-2"))
+}
+
+// A pod without claims is no business of the plug-in at all, whatever it is annotated with.
 func TestPodsWithoutClaims(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, one("spread", "binpack"), machine("node", 1)...)
-	pod := share("10", "1Gi").pod("plain")
+	plain := share("10", "1Gi")
+	plain.annotations = map[string]string{v1alpha1.AnnotationNodePolicy: "tight"}
+	pod := plain.pod("plain")
 	pod.Spec.ResourceClaims, pod.Spec.Containers[0].Resources = nil, corev1.ResourceRequirements{}
 	w.create(pod)
 	w.until("the pod is bound", func() string {
