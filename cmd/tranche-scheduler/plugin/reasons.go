@@ -65,6 +65,8 @@ func (a *attempt) sum() (said []string) {
 	others := 0
 	for _, node := range slices.Sorted(maps.Keys(a.findings.by)) {
 		switch f := a.findings.by[node]; {
+		case f.shortage.Partly > 0: // how cards are dealt out to several requests, the allocator tells
+			total.Add(f.shortage)
 		case f.fits, !f.certain: // something else is missing there, or only the allocator can tell
 			others++
 		case f.because != "":

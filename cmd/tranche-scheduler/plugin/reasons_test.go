@@ -177,6 +177,24 @@ func TestDevicesOfOthersAreLeftToTheAllocator(t *testing.T) {
 	require.Equal(t, []string{"node/card-0"}, w.place(share("10", "1Gi")))
 }
 
+// Five shares fit on no card, though each of them would fit.
+func TestRequestsThatFitOnlyAlone(t *testing.T) {
+	t.Parallel()
+	c := newCrowd(t, machines(1, "a", "b")...)
+	for _, node := range []string{"a", "b"} {
+		c.settle(node, onNode(share("30", "1Gi"), node))
+	}
+	claim := share("20", "1Gi").claim("five")
+	for i := range 4 {
+		claim.Spec.Devices.Requests = append(claim.Spec.Devices.Requests, *claim.Spec.Devices.Requests[0].DeepCopy())
+		claim.Spec.Devices.Requests[i+1].Name = fmt.Sprint("more-", i)
+	}
+	c.create(claim)
+	c.comeWith("five", "five")
+	require.Equal(t, "0/2 nodes are available: 2 cannot allocate all claims. no node has room for all that is asked for: 2 nodes have room for each request alone",
+		c.waitsFor("five"))
+}
+
 // A mistake in an annotation keeps the pod waiting until it is mended.
 func TestMistakenAnnotation(t *testing.T) {
 	t.Parallel()
