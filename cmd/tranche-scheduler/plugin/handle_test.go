@@ -27,7 +27,7 @@ type watched struct {
 	copies, failures atomic.Int64
 	// then, if there is something, happens once after a copy was made.
 	then atomic.Pointer[func(fwk.ResourceClaimTracker)]
-	// once each, if set
+	// beforeList and afterList, if set, happen once around a list of claims.
 	beforeList, afterList atomic.Pointer[func()]
 }
 

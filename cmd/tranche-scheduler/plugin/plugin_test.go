@@ -89,9 +89,6 @@ func TestAnnotationsChooseForOnePod(t *testing.T) {
 	other := share("20", "4Gi")
 	other.annotations = map[string]string{v1alpha1.AnnotationNodePolicy: "binpack", v1alpha1.AnnotationCardPolicy: "spread"}
 	require.Equal(t, []string{"a/card-1"}, w.place(other))
-
-	other.annotations = map[string]string{v1alpha1.AnnotationCardPolicy: "tight"}
-	require.Contains(t, w.refused(other), `metadata.annotations[tranche.dev/card-policy]: Unsupported value: "tight": supported values: "binpack", "spread", "fragmentation"`)
 }
 
 func TestTwoProfilesOfOneProcess(t *testing.T) {

@@ -5,6 +5,7 @@ package plugin_test
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"testing"
@@ -208,6 +209,32 @@ func TestWhoGivesWay(t *testing.T) {
 				{"third", onCard(2, share("10", "1Gi")), nil},
 			}, "", want{count: 2}, []string{"second", "third"},
 		},
+		"those of lower priority that the allocator says": {
+			2,
+			[]holder{
+				{"more", onCard(0, share("10", "20Gi")), []podOption{withPriority(2)}},
+				{"less", onCard(1, share("10", "20Gi")), []podOption{withPriority(1)}},
+			},
+			"",
+			want{cores: "10", memory: "25Gi", constraint: "gpu.tranche.dev/productName"},
+			[]string{"less"},
+		},
+		"offline work, though it is more urgent, that the allocator says": {
+			2,
+			[]holder{
+				{"online", onCard(0, share("40", "20Gi")), nil},
+				{"offline", onCard(1, offlineShare("40", "20Gi")), []podOption{withPriority(5)}},
+			},
+			"",
+			want{cores: "10", memory: "25Gi", constraint: "gpu.tranche.dev/productName"},
+			[]string{"offline"},
+		},
+		"who has all of a card that is asked for": {
+			2, []holder{
+				{"whole", onCard(0, want{class: "card"}), nil},
+				{"kept", onCard(1, share("10", "1Gi")), []podOption{withPriority(urgent)}},
+			}, "", want{class: "card"}, []string{"whole"},
+		},
 		"those that the allocator says": {
 			1,
 			[]holder{{"small", share("10", "10Gi"), nil}, {"large", share("10", "20Gi"), nil}},
@@ -220,11 +247,7 @@ func TestWhoGivesWay(t *testing.T) {
 			t.Parallel()
 			c := newCrowd(t, machines(tc.cards, "node")...).releasing()
 			if tc.budget != "" {
-				_, err := c.client.PolicyV1().PodDisruptionBudgets(namespace).Create(t.Context(), &policyv1.PodDisruptionBudget{
-					ObjectMeta: metav1.ObjectMeta{Name: "budget", Namespace: namespace},
-					Spec:       policyv1.PodDisruptionBudgetSpec{Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": tc.budget}}},
-				}, metav1.CreateOptions{})
-				require.NoError(t, err)
+				c.budget(tc.budget)
 			}
 			for _, h := range tc.holders {
 				c.settle(h.name, h.asks, h.options...)
@@ -238,6 +261,54 @@ func TestWhoGivesWay(t *testing.T) {
 			}
 		})
 	}
+}
+
+// Several nodes could be had.
+func TestWhoGivesWayAmongNodes(t *testing.T) {
+	t.Parallel()
+	type holder struct {
+		asks    want
+		options []podOption
+	}
+	for name, tc := range map[string]struct {
+		holders map[string]holder // by node
+		then    []string          // the nodes that pods get, one after the other
+	}{
+		"not those who have no budget left": {map[string]holder{
+			"a": {share("10", "30Gi"), []podOption{withLabel("db")}},
+			"b": {share("10", "30Gi"), []podOption{withPriority(5)}},
+		}, []string{"b", "a"}},
+		"offline work, then those of lower priority": {map[string]holder{
+			"a": {share("10", "30Gi"), []podOption{withPriority(1)}},
+			"b": {offlineShare("10", "30Gi"), []podOption{withPriority(7)}},
+			"c": {share("10", "30Gi"), []podOption{withPriority(3)}},
+		}, []string{"b", "a", "c"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := newCrowd(t, machines(1, slices.Sorted(maps.Keys(tc.holders))...)...).releasing()
+			c.budget("db")
+			for node, h := range tc.holders {
+				c.settle("on-"+node, onNode(h.asks, node), h.options...)
+			}
+			for i, node := range tc.then {
+				require.Equal(t, []string{node + "/card-0"}, c.settle(fmt.Sprint("urgent-", i), share("10", "30Gi"), withPriority(urgent)))
+				for _, other := range tc.then[i+1:] {
+					c.there("on-" + other)
+				}
+			}
+		})
+	}
+}
+
+// budget is one of which none of the pods with the label may go.
+func (c *crowd) budget(label string) {
+	c.Helper()
+	_, err := c.client.PolicyV1().PodDisruptionBudgets(namespace).Create(c.Context(), &policyv1.PodDisruptionBudget{
+		ObjectMeta: metav1.ObjectMeta{Name: "budget", Namespace: namespace},
+		Spec:       policyv1.PodDisruptionBudgetSpec{Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": label}}},
+	}, metav1.CreateOptions{})
+	require.NoError(c, err)
 }
 
 func TestNobodyGivesWay(t *testing.T) {

@@ -161,14 +161,17 @@ func (r *rooms) leave(uid types.UID, node string) {
 	}
 }
 
-// tried remembers a pod that is tried while room is kept, and tells whether any is.
+// tried remembers a pod that is tried while room is kept for others, and tells whether
+// any is.
 func (r *rooms) tried(pod *v1.Pod) bool {
 	r.mutex.Lock()
 	defer r.mutex.Unlock()
-	if len(r.nodes) > 0 && len(r.waiting) < maxRemembered {
+	_, own := r.nodes[pod.UID]
+	others := len(r.nodes) > 1 || len(r.nodes) == 1 && !own
+	if others && len(r.waiting) < maxRemembered {
 		r.waiting[nameOf(pod)] = pod
 	}
-	return len(r.nodes) > 0
+	return others
 }
 
 // wake has the pods tried again that were tried while room was kept, and wait.
