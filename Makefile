@@ -270,7 +270,7 @@ clean: ## Remove build/; the caches of Go and of the test cluster stay
 help: ## List the targets
 	@awk 'BEGIN { FS = ":.*## " } \
 		/^##@ / { printf "\n%s\n", substr($$0, 5) } \
-		/^[a-z0-9-]+:.*## / { sub(/:.*/, "", $$1); printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+		/^[a-z0-9.-]+:.*## / { sub(/:.*/, "", $$1); printf "  make %-19s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: machine-build machine-native machine-cluster
 machine-build machine-native machine-cluster: machine-%:
