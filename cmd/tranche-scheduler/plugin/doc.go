@@ -15,4 +15,9 @@
 // next. Both are safe for concurrent use. DynamicResources copies the allocations of
 // the whole cluster for each attempt: that is done only for pods that the allocator has
 // to be asked about on every node, and while the ledger is behind the informer.
+//
+// Before others give way the attempt is made anew from one roll of all claims, so that
+// what is allocated and who has it are of one moment. Rooms are what is kept on cards for
+// the pods that others gave way to, evictions who these are. Both are shared, too; rooms
+// call evictions with their lock held, never the other way round.
 package plugin
