@@ -32,6 +32,9 @@ GO_BUILD = go build -buildvcs=$(VCS) -tags grpcnotrace
 # The binaries share the build cache with the tests: no -trimpath here. Released
 # images are built by deployments/container.
 LDFLAGS = -s -w -X main.version=$(VERSION)
+# kube-scheduler reads features off its version, so ours can only be a suffix of it.
+SCHEDULER_LDFLAGS = -s -w -X k8s.io/component-base/version.gitCommit=$(VERSION) \
+	-X k8s.io/component-base/version.gitVersion=$(shell go -C cmd/tranche-scheduler list -m -f '{{.Version}}' k8s.io/kubernetes)+tranche.$(VERSION)
 
 BIN := build/bin
 IMAGES := build/images
@@ -231,7 +234,7 @@ scheduler: $(BIN)/tranche-scheduler ## Build tranche-scheduler, which needs all 
 
 .PHONY: $(BIN)/tranche-scheduler
 $(BIN)/tranche-scheduler: machine-build
-	@go -C cmd/tranche-scheduler build -buildvcs=$(VCS) -ldflags "$(LDFLAGS)" -o '$(CURDIR)/$@' .
+	@go -C cmd/tranche-scheduler build -buildvcs=$(VCS) -ldflags "$(SCHEDULER_LDFLAGS)" -o '$(CURDIR)/$@' .
 
 .PHONY: $(BIN)/demo
 $(BIN)/demo: machine-build

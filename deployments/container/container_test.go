@@ -53,6 +53,29 @@ func TestDockerfileFitsTheSource(t *testing.T) {
 	}
 }
 
+// What a program says of itself is the tag of its image.
+func TestProgramsAreBuiltWithTheirVersion(t *testing.T) {
+	t.Parallel()
+	joined := func(path string) string { return strings.ReplaceAll(read(t, path), "\\\n", "") }
+	stages := strings.SplitSeq(joined("Dockerfile"), "\nFROM ")
+	for stage := range stages {
+		if build := regexp.MustCompile(`go (-C \S+ )?build .*`).FindString(stage); build != "" {
+			require.Contains(t, build, "${VERSION}")
+			require.Contains(t, stage, "\nARG VERSION=", "an argument holds for its stage")
+		}
+	}
+	const stamp = `\.gitVersion=.*\+tranche\.(\S*VERSION[)}])`
+	only(t, stamp, joined("Dockerfile"))
+	only(t, stamp, joined(filepath.Join(root, "Makefile")))
+	for _, file := range []string{"README.md", "deployments/static/scheduler/README.md"} {
+		builds := regexp.MustCompile(`docker build -f \S+Dockerfile .*`).FindAllString(read(t, filepath.Join(root, file)), -1)
+		require.NotEmpty(t, builds, file)
+		for _, build := range builds {
+			require.Contains(t, build, "--build-arg VERSION=", file)
+		}
+	}
+}
+
 // The driver's image brings the libraries where the driver looks for them.
 func TestTheLibrariesAreWhereTheyAreLookedFor(t *testing.T) {
 	t.Parallel()
