@@ -52,13 +52,14 @@ func newSimulate() *cobra.Command {
 			"and gpu_milli (thousandths of a card), and may have cpu_milli, memory_mib, gpu_memory_mib, gpu_spec\n" +
 			"(models that will do, divided by |) and class. All tasks arrive, and others drawn from them, until --load\n" +
 			"is asked for, in random order; none leaves; one that does not fit is dropped.\n\n" +
-			"A cluster is what kubectl prints of it, devicetaintrules included where there are some. What comes is claims,\n" +
-			"templates, and pods with those that they use. Taints of cards and nodes count, and what tolerates them, and\n" +
-			"nodeSelector; a claim without a pod goes to any node that has no taint. CPU and memory of the nodes are not\n" +
-			"looked at, nor are policies that pods name: those of --policy are compared. Node affinity and constraints\n" +
-			"are refused.",
+			"A cluster is what kubectl prints of it, devicetaintrules included where there are some. Device classes of the\n" +
+			"files are used beside and before those that come with Tranche, the cluster's before those of --claims. What\n" +
+			"comes is claims, templates, and pods with those that they use. Taints of cards and nodes count, and what\n" +
+			"tolerates them, and nodeSelector; a claim without a pod goes to any node that has no taint. CPU and memory of\n" +
+			"the nodes are not looked at, nor are policies that pods name: those of --policy are compared. Node affinity\n" +
+			"and constraints are refused.",
 		Example: "  kubectl tranche simulate --nodes nodes.csv --tasks tasks.csv --plot allocation.svg\n" +
-			"  kubectl get nodes,resourceslices,resourceclaims -A -o json | kubectl tranche simulate --cluster - --claims claim.yaml --count 20",
+			"  kubectl get nodes,resourceslices,resourceclaims,deviceclasses -A -o json | kubectl tranche simulate --cluster - --claims claim.yaml --count 20",
 		Args:         cobra.NoArgs,
 		SilenceUsage: true,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -71,7 +72,7 @@ func newSimulate() *cobra.Command {
 	f := cmd.Flags()
 	f.StringVar(&s.nodes, "nodes", "", "CSV `file` of the trace's nodes")
 	f.StringVar(&s.tasks, "tasks", "", "CSV `file` of the trace's tasks")
-	f.StringVar(&s.cluster, "cluster", "", "YAML or JSON `file` of a cluster's Nodes, ResourceSlices and ResourceClaims, - for standard input")
+	f.StringVar(&s.cluster, "cluster", "", "YAML or JSON `file` of a cluster's Nodes, ResourceSlices, ResourceClaims and DeviceClasses, - for standard input")
 	f.StringVar(&s.claims, "claims", "", "YAML or JSON `file` of ResourceClaims, ResourceClaimTemplates and Pods to try (default those of --cluster that wait)")
 	f.IntVar(&s.count, "count", 1, "how many of each claim or pod come")
 	f.StringSliceVar(&s.policies, "policy", []string{"spread/binpack", "binpack", "spread", "binpack/spread", "fragmentation"},
@@ -202,15 +203,15 @@ func (s *simulation) whatif(ctx context.Context, in io.Reader, out io.Writer, po
 	if err != nil {
 		return err
 	}
-	asks := whatif.Asks(&cluster, s.count)
+	var comes *whatif.Objects
 	if s.claims != "" {
 		claims, err := readObjects(s.claims, in)
 		if err != nil {
 			return err
 		}
-		asks = whatif.Asks(&claims, s.count)
+		comes = &claims
 	}
-	report, err := whatif.Compare(ctx, &cluster, asks, policies)
+	report, err := whatif.Compare(ctx, &cluster, comes, s.count, policies)
 	if err != nil {
 		return err
 	}

@@ -76,6 +76,32 @@ func TestAClusterIsReadFromStandardInput(t *testing.T) {
 	require.Equal(t, 1, report.Asked, "the claim that waits")
 }
 
+// part is a class of one's own, as kubectl prints it, and a claim of it.
+const part = `
+---
+apiVersion: v1
+kind: List
+items:
+- apiVersion: resource.k8s.io/v1
+  kind: DeviceClass
+  metadata: {name: a30-part.tranche.dev}
+  spec:
+    selectors: [{cel: {expression: 'device.driver == "gpu.tranche.dev" && device.attributes["gpu.tranche.dev"].productName == "NVIDIA A30"'}}]
+- apiVersion: resource.k8s.io/v1
+  kind: ResourceClaim
+  metadata: {namespace: team, name: part}
+  spec: {devices: {requests: [{name: gpu, exactly: {deviceClassName: a30-part.tranche.dev, capacity: {requests: {cores: "30", memory: 4Gi}}}}]}}
+`
+
+func TestClassesOfOnesOwnAreSimulated(t *testing.T) {
+	t.Parallel()
+	cluster, err := os.ReadFile(clusterFile)
+	require.NoError(t, err)
+	table, err := simulate(t, string(cluster)+part, "--cluster", "-", "--policy", "binpack")
+	require.NoError(t, err)
+	require.Regexp(t, `team/part +binpack +1 of 1 +node-a: \d\n`, table)
+}
+
 func TestWrongFlagsAreRefused(t *testing.T) {
 	t.Parallel()
 	ofTrace := []string{"--nodes", nodesFile, "--tasks", tasksFile}

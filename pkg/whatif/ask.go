@@ -21,10 +21,10 @@ import (
 	"github.com/tranche-dra/tranche/pkg/slices"
 )
 
-// Ask is one claim, or one pod with its claims, that might come, and how many of it.
-type Ask struct {
-	Name   string
-	Count  int
+// ask is one claim, or one pod with its claims, that might come, and how many of it.
+type ask struct {
+	name   string
+	count  int
 	claims []*resourceapi.ResourceClaimSpec
 	// pod that uses them; the zero value for a claim by itself.
 	pod corev1.PodSpec
@@ -32,11 +32,11 @@ type Ask struct {
 	err error
 }
 
-// Asks are the pods of the objects that are on no node yet, and the claims and
+// asksOf are the pods of the objects that are on no node yet, and the claims and
 // templates that none of them uses, each count times. Claims that hold cards already,
 // and pods with such claims only, are not asked for again.
-func Asks(o *Objects, count int) []Ask {
-	var asks []Ask
+func asksOf(o *Objects, count int) []ask {
+	var asks []ask
 	used := map[any]bool{}
 	for i := range o.Pods {
 		if pod := &o.Pods[i]; pod.Spec.NodeName == "" && asksForCards(pod) {
@@ -47,37 +47,28 @@ func Asks(o *Objects, count int) []Ask {
 	}
 	for i := range o.Claims {
 		if c := &o.Claims[i]; c.Status.Allocation == nil && !used[&c.Spec] {
-			asks = append(asks, Ask{Name: name(c.Namespace, c.Name), Count: count, claims: []*resourceapi.ResourceClaimSpec{&c.Spec}})
+			asks = append(asks, ask{name: name(c.Namespace, c.Name), count: count, claims: []*resourceapi.ResourceClaimSpec{&c.Spec}})
 		}
 	}
 	for i := range o.Templates {
 		if t := &o.Templates[i]; !used[&t.Spec.Spec] {
-			asks = append(asks, Ask{Name: name(t.Namespace, t.Name), Count: count, claims: []*resourceapi.ResourceClaimSpec{&t.Spec.Spec}})
+			asks = append(asks, ask{name: name(t.Namespace, t.Name), count: count, claims: []*resourceapi.ResourceClaimSpec{&t.Spec.Spec}})
 		}
 	}
 	return asks
 }
 
+// classSuffix of the names of classes that are always for cards of Tranche.
+const classSuffix = ".tranche.dev"
+
 // asker turns claims into demands.
 type asker struct {
 	ctx     context.Context //nolint:containedctx // CEL wants one; evaluating a selector is bounded by its cost
 	cluster *cluster
-	classes map[string]*resourceapi.DeviceClass
+	classes classes
 }
 
-func newAsker(ctx context.Context, c *cluster) (*asker, error) {
-	all, err := deviceclasses.All()
-	if err != nil {
-		return nil, err
-	}
-	a := &asker{ctx: ctx, cluster: c, classes: map[string]*resourceapi.DeviceClass{}}
-	for _, class := range all {
-		a.classes[class.Name] = class
-	}
-	return a, nil
-}
-
-func (a *asker) demand(ask *Ask) (placement.Demand, error) {
+func (a *asker) demand(ask *ask) (placement.Demand, error) {
 	var d placement.Demand
 	if ask.err != nil {
 		return d, ask.err
@@ -87,12 +78,12 @@ func (a *asker) demand(ask *Ask) (placement.Demand, error) {
 			request := &spec.Devices.Requests[i]
 			part, err := a.part(spec, request)
 			if err != nil {
-				return d, fmt.Errorf("claim %s, request %s: %w", ask.Name, request.Name, err)
+				return d, fmt.Errorf("claim %s, request %s: %w", ask.name, request.Name, err)
 			}
 			d.Parts = append(d.Parts, part)
 		}
 		if len(spec.Devices.Constraints) > 0 {
-			return d, fmt.Errorf("claim %s: constraints are not simulated: leave them out to try the rest", ask.Name)
+			return d, fmt.Errorf("claim %s: constraints are not simulated: leave them out to try the rest", ask.name)
 		}
 	}
 	return d, nil
@@ -105,7 +96,15 @@ func (a *asker) part(claim *resourceapi.ResourceClaimSpec, request *resourceapi.
 	}
 	class, known := a.classes[exactly.DeviceClassName]
 	if !known {
-		return placement.Part{}, fmt.Errorf("device class %q is none of Tranche's: %s", exactly.DeviceClassName, strings.Join(deviceclasses.Names(), ", "))
+		return placement.Part{}, fmt.Errorf("device class %q does not come with Tranche, and no file has it: kubectl get deviceclasses -o json exports it", exactly.DeviceClassName)
+	}
+	accepts, err := a.selectors(class.Spec.Selectors, exactly.Selectors)
+	if err != nil {
+		return placement.Part{}, err
+	}
+	// What a class of another name selects only the cards can tell.
+	if !strings.HasSuffix(class.Name, classSuffix) && !a.cluster.has(accepts) {
+		return placement.Part{}, fmt.Errorf("device class %q selects no card of %s in this cluster", class.Name, slices.DriverName)
 	}
 	if exactly.AllocationMode == resourceapi.DeviceAllocationModeAll {
 		return placement.Part{}, errors.New("allocationMode All is not simulated: give a count")
@@ -116,8 +115,7 @@ func (a *asker) part(claim *resourceapi.ResourceClaimSpec, request *resourceapi.
 	if exactly.AdminAccess != nil && *exactly.AdminAccess {
 		return placement.Part{}, errors.New("adminAccess takes nothing of a card: there is nothing to try")
 	}
-	part := placement.Part{Cards: int(max(exactly.Count, 1))}
-	var err error
+	part := placement.Part{Cards: int(max(exactly.Count, 1)), Accepts: accepts}
 	if part.Class, err = claims.ClassAsked(claim, request.Name, class); err != nil {
 		return part, err
 	}
@@ -129,8 +127,7 @@ func (a *asker) part(claim *resourceapi.ResourceClaimSpec, request *resourceapi.
 	if part.Class == share.NoClass && part.Amount.Offline > 0 {
 		part.Class = share.Offline
 	}
-	part.Accepts, err = a.selectors(class.Spec.Selectors, exactly.Selectors)
-	return part, err
+	return part, nil
 }
 
 func amount(requests map[resourceapi.QualifiedName]resource.Quantity) (placement.Amount, error) {

@@ -62,6 +62,18 @@ func clusterOf(o *Objects) *cluster {
 	return c
 }
 
+// has tells whether some card is accepted.
+func (c *cluster) has(accepts func(*placement.Node, int) bool) bool {
+	for i := range c.nodes {
+		for j := range c.nodes[i].Cards {
+			if accepts(&c.nodes[i], j) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
 func cardOf(from *view.Card) placement.Card {
 	c := placement.Card{Name: from.Device, Model: from.Model, WholeOnly: !from.Shared}
 	if from.Index != nil {

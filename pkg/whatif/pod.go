@@ -35,21 +35,21 @@ func limitOf(pod *corev1.Pod) string {
 }
 
 // askOf is the pod with the claims that it uses, which are marked as used.
-func (o *Objects) askOf(pod *corev1.Pod, count int, used map[any]bool) Ask {
-	ask := Ask{Name: name(pod.Namespace, pod.Name), Count: count, pod: pod.Spec}
+func (o *Objects) askOf(pod *corev1.Pod, count int, used map[any]bool) ask {
+	ask := ask{name: name(pod.Namespace, pod.Name), count: count, pod: pod.Spec}
 	if limit := limitOf(pod); limit != "" {
-		ask.err = fmt.Errorf("pod %s: limits of %s are not simulated: give a claim of class %s", ask.Name, limit, deviceclasses.Card)
+		ask.err = fmt.Errorf("pod %s: limits of %s are not simulated: give a claim of class %s", ask.name, limit, deviceclasses.Card)
 		return ask
 	}
 	if a := pod.Spec.Affinity; a != nil && a.NodeAffinity != nil && a.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution != nil {
-		ask.err = fmt.Errorf("pod %s: node affinity is not simulated: give a nodeSelector", ask.Name)
+		ask.err = fmt.Errorf("pod %s: node affinity is not simulated: give a nodeSelector", ask.name)
 		return ask
 	}
 	held := 0
 	for i := range pod.Spec.ResourceClaims {
 		spec, holds, err := o.claimOf(pod, &pod.Spec.ResourceClaims[i])
 		if err != nil {
-			ask.err = fmt.Errorf("pod %s: %w", ask.Name, err)
+			ask.err = fmt.Errorf("pod %s: %w", ask.name, err)
 			return ask
 		}
 		if holds {
@@ -60,7 +60,7 @@ func (o *Objects) askOf(pod *corev1.Pod, count int, used map[any]bool) Ask {
 		ask.claims = append(ask.claims, spec)
 	}
 	if held > 0 && len(ask.claims) > 0 {
-		ask.err = fmt.Errorf("pod %s: it holds some of its cards already: where they are is not simulated", ask.Name)
+		ask.err = fmt.Errorf("pod %s: it holds some of its cards already: where they are is not simulated", ask.name)
 	}
 	return ask
 }

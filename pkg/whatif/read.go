@@ -25,6 +25,7 @@ type Objects struct {
 	Templates []resourceapi.ResourceClaimTemplate
 	Nodes     []corev1.Node
 	Rules     []resourceapi.DeviceTaintRule
+	Classes   []resourceapi.DeviceClass
 }
 
 // Versions of what is read.
@@ -95,6 +96,8 @@ func (o *Objects) add(raw []byte, of metav1.TypeMeta) error {
 		o.Templates, err = decoded(o.Templates, raw, head.APIVersion, dra)
 	case "DeviceTaintRule":
 		o.Rules, err = decoded(o.Rules, raw, head.APIVersion, dra)
+	case "DeviceClass":
+		o.Classes, err = decoded(o.Classes, raw, head.APIVersion, dra)
 	case "Node":
 		o.Nodes, err = decoded(o.Nodes, raw, head.APIVersion, core)
 	case "Pod":

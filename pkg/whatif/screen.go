@@ -38,15 +38,15 @@ type screen struct {
 }
 
 // errNodes: what is asked for cannot be answered from the export.
-var errNodes = errors.New("the export shows no nodes: kubectl get nodes,resourceslices,resourceclaims -A -o json does")
+var errNodes = errors.New("the export shows no nodes: kubectl get nodes,resourceslices,resourceclaims,deviceclasses -A -o json does")
 
-func (c *cluster) screen(ask *Ask) (screen, error) {
+func (c *cluster) screen(ask *ask) (screen, error) {
 	tolerations, err := tolerationsOf(ask)
 	if err != nil {
 		return screen{}, err
 	}
 	if len(ask.pod.NodeSelector) > 0 && len(c.hosts) == 0 {
-		return screen{}, fmt.Errorf("pod %s has a nodeSelector: %w", ask.Name, errNodes)
+		return screen{}, fmt.Errorf("pod %s has a nodeSelector: %w", ask.name, errNodes)
 	}
 	s := screen{nodes: make([]standing, len(c.nodes)), tainted: make([][]bool, len(c.nodes))}
 	for i := range c.nodes {
@@ -60,7 +60,7 @@ func (c *cluster) screen(ask *Ask) (screen, error) {
 }
 
 // tolerationsOf all requests, which must have the same.
-func tolerationsOf(ask *Ask) ([]resourceapi.DeviceToleration, error) {
+func tolerationsOf(ask *ask) ([]resourceapi.DeviceToleration, error) {
 	var all []resourceapi.DeviceToleration
 	first := true
 	for _, spec := range ask.claims {
@@ -70,7 +70,7 @@ func tolerationsOf(ask *Ask) ([]resourceapi.DeviceToleration, error) {
 				continue
 			}
 			if !first && !equality.Semantic.DeepEqual(all, exactly.Tolerations) {
-				return nil, fmt.Errorf("claim %s: requests with different tolerations are not simulated", ask.Name)
+				return nil, fmt.Errorf("claim %s: requests with different tolerations are not simulated", ask.name)
 			}
 			all, first = exactly.Tolerations, false
 		}

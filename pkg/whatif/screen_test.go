@@ -32,7 +32,7 @@ func try(t *testing.T, more, comes string) (whatif.Claim, error) {
 	require.NoError(t, err)
 	objects, err := whatif.Read(strings.NewReader(comes), "comes")
 	require.NoError(t, err)
-	report, err := whatif.Compare(t.Context(), &cluster, whatif.Asks(&objects, 1), policies(t)[:1])
+	report, err := whatif.Compare(t.Context(), &cluster, &objects, 1, policies(t)[:1])
 	if err != nil {
 		return whatif.Claim{}, err
 	}

@@ -53,26 +53,33 @@ type Place struct {
 }
 
 // ErrNoCards: the export shows no card.
-var ErrNoCards = errors.New("the cluster shows no card of gpu.tranche.dev: kubectl get nodes,resourceslices,resourceclaims -A -o json exports what is needed")
+var ErrNoCards = errors.New("the cluster shows no card of gpu.tranche.dev: kubectl get nodes,resourceslices,resourceclaims,deviceclasses -A -o json exports what is needed")
 
 // ErrNoClaims: there is nothing to try.
 var ErrNoClaims = errors.New("nothing is asked for: give claims or templates to try, or an export with claims that wait")
 
-// Compare tries the claims on the cluster under each policy. Copies come in turn:
-// one of each claim, then the second of each, and so on.
-func Compare(ctx context.Context, o *Objects, asks []Ask, policies []placement.Policies) (*Report, error) {
+// Compare tries what comes on the cluster under each policy, count times each; with
+// nil, what waits there already. Copies come in turn: one of each claim, then the
+// second of each, and so on.
+func Compare(ctx context.Context, o, comes *Objects, count int, policies []placement.Policies) (*Report, error) {
 	c := clusterOf(o)
 	if len(c.nodes) == 0 {
 		return nil, ErrNoCards
 	}
+	from := comes
+	if from == nil {
+		from = o
+	}
+	asks := asksOf(from, count)
 	if len(asks) == 0 {
 		return nil, ErrNoClaims
 	}
-	asker, err := newAsker(ctx, c)
+	known, err := classesOf(from, o)
 	if err != nil {
 		return nil, err
 	}
-	if c.anyone, err = c.screen(&Ask{}); err != nil {
+	asker := &asker{ctx: ctx, cluster: c, classes: known}
+	if c.anyone, err = c.screen(&ask{}); err != nil {
 		return nil, err
 	}
 	c.anyone.apply(c.nodes)
@@ -92,9 +99,9 @@ func Compare(ctx context.Context, o *Objects, asks []Ask, policies []placement.P
 		if screens[i], err = c.screen(ask); err != nil {
 			return nil, err
 		}
-		counts[i] = ask.Count
-		report.Asked += ask.Count
-		c.held = append(c.held, placement.Expected{Demand: demands[i], Weight: float64(ask.Count)})
+		counts[i] = ask.count
+		report.Asked += ask.count
+		c.held = append(c.held, placement.Expected{Demand: demands[i], Weight: float64(ask.count)})
 	}
 	workload := placement.NewWorkload(c.held).Over(pointers(c.nodes))
 	for _, p := range policies {
@@ -119,19 +126,19 @@ type outcome struct {
 	nodes []placement.Node
 }
 
-func (c *cluster) try(p placement.Policies, asks []Ask, demands []placement.Demand, screens []screen) outcome {
+func (c *cluster) try(p placement.Policies, asks []ask, demands []placement.Demand, screens []screen) outcome {
 	out := outcome{Outcome: Outcome{Policy: p.String(), Before: allocated(c.nodes), Claims: make([]Claim, len(asks))}}
 	most := 0
 	for i := range c.nodes {
 		out.nodes = append(out.nodes, *c.nodes[i].Clone())
 	}
 	for i := range asks {
-		out.Claims[i] = Claim{Name: asks[i].Name, Asked: asks[i].Count, On: []Place{}}
-		most = max(most, asks[i].Count)
+		out.Claims[i] = Claim{Name: asks[i].name, Asked: asks[i].count, On: []Place{}}
+		most = max(most, asks[i].count)
 	}
 	for turn := range most {
 		for i := range asks {
-			if turn < asks[i].Count {
+			if turn < asks[i].count {
 				screens[i].apply(out.nodes)
 				out.ask(p, &out.Claims[i], &demands[i], &screens[i])
 			}

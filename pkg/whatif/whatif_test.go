@@ -40,7 +40,7 @@ func policies(t *testing.T) []placement.Policies {
 func TestCompare(t *testing.T) {
 	t.Parallel()
 	cluster, claims := read(t, "testdata/cluster.yaml"), read(t, "testdata/claims.yaml")
-	report, err := whatif.Compare(t.Context(), &cluster, whatif.Asks(&claims, 3), policies(t))
+	report, err := whatif.Compare(t.Context(), &cluster, &claims, 3, policies(t))
 	require.NoError(t, err)
 	var table, text bytes.Buffer
 	require.NoError(t, report.WriteTables(&table))
@@ -52,9 +52,7 @@ func TestCompare(t *testing.T) {
 func TestClaimsThatWaitAreTriedByThemselves(t *testing.T) {
 	t.Parallel()
 	cluster := read(t, "testdata/cluster.yaml")
-	asks := whatif.Asks(&cluster, 1)
-	require.Len(t, asks, 1, "what is allocated is not asked for again")
-	report, err := whatif.Compare(t.Context(), &cluster, asks, policies(t)[:1])
+	report, err := whatif.Compare(t.Context(), &cluster, nil, 1, policies(t)[:1])
 	require.NoError(t, err)
 	require.Equal(t, []whatif.Claim{{Name: "team/waits", Asked: 1, Placed: 1, On: []whatif.Place{{Node: "node-b", Card: "0"}}}}, report.Policies[0].Claims)
 }
@@ -110,7 +108,7 @@ func TestWhatCannotBeSimulatedIsSaid(t *testing.T) {
 		require.True(t, json.Valid([]byte(file)))
 		objects, err := whatif.Read(strings.NewReader(file), "f")
 		require.NoError(t, err)
-		_, err = whatif.Compare(t.Context(), &cluster, whatif.Asks(&objects, 1), policies(t))
+		_, err = whatif.Compare(t.Context(), &cluster, &objects, 1, policies(t))
 		return err
 	}
 	exactly := func(text string) string {
@@ -120,7 +118,7 @@ func TestWhatCannotBeSimulatedIsSaid(t *testing.T) {
 		return exactly(`{"deviceClassName": "share.tranche.dev", "capacity": {"requests": ` + requests + `}}`)
 	}
 	for name, tc := range map[string]struct{ devices, want string }{
-		"another class":      {exactly(`{"deviceClassName": "gpu.example.com"}`), `claim a, request gpu: device class "gpu.example.com" is none of Tranche's: card.tranche.dev, share.tranche.dev`},
+		"another class":      {exactly(`{"deviceClassName": "gpu.example.com"}`), `claim a, request gpu: device class "gpu.example.com" does not come with Tranche, and no file has it`},
 		"alternatives":       {`{"requests": [{"name": "gpu", "firstAvailable": []}]}`, "firstAvailable is not simulated"},
 		"all cards":          {exactly(`{"deviceClassName": "card.tranche.dev", "allocationMode": "All"}`), "allocationMode All is not simulated: give a count"},
 		"too many cards":     {exactly(`{"deviceClassName": "card.tranche.dev", "count": 1000000000000}`), "count of 1000000000000: a claim holds at least 1 and at most 32"},
@@ -145,9 +143,9 @@ func TestWhatCannotBeSimulatedIsSaid(t *testing.T) {
 func TestNothingToTryIsSaid(t *testing.T) {
 	t.Parallel()
 	cluster, claims := read(t, "testdata/cluster.yaml"), read(t, "testdata/claims.yaml")
-	_, err := whatif.Compare(t.Context(), &claims, whatif.Asks(&claims, 1), policies(t))
+	_, err := whatif.Compare(t.Context(), &claims, &claims, 1, policies(t))
 	require.ErrorIs(t, err, whatif.ErrNoCards)
-	_, err = whatif.Compare(t.Context(), &cluster, nil, policies(t))
+	_, err = whatif.Compare(t.Context(), &cluster, &whatif.Objects{}, 1, policies(t))
 	require.ErrorIs(t, err, whatif.ErrNoClaims)
 }
 
@@ -170,7 +168,7 @@ func FuzzRead(f *testing.F) {
 		if err != nil {
 			return
 		}
-		report, err := whatif.Compare(t.Context(), &objects, whatif.Asks(&objects, 2), p)
+		report, err := whatif.Compare(t.Context(), &objects, &objects, 2, p)
 		if err == nil {
 			require.NoError(t, report.WriteTables(&bytes.Buffer{}))
 			require.NoError(t, report.WriteJSON(&bytes.Buffer{}))
