@@ -108,7 +108,7 @@ func shape(at []kube.Device) [][]int {
 	return all
 }
 
-// Q14: six small shares on three nodes of two cards, under every combination.
+// Six small shares on three nodes of two cards, under every combination.
 func TestPlacementFollowsBothPolicies(t *testing.T) {
 	for name, want := range map[string][][]int{
 		"spread-binpack":  {{2}, {2}, {2}},
@@ -157,7 +157,7 @@ func (f fakes) nodeOf(t *testing.T, pod string) string {
 	return p.Spec.NodeName
 }
 
-// Q15: on one node of three cards.
+// On one node of three cards.
 func TestPlacementKeepsOnlineAndOfflineApart(t *testing.T) {
 	f := newFakes(t, "classes", 1, 3)
 	f.template(t, "online", kube.Request("gpu", "online.tranche.dev", 1, kube.Share("20", "2Gi")))
@@ -173,7 +173,7 @@ func TestPlacementKeepsOnlineAndOfflineApart(t *testing.T) {
 	require.NotEqual(t, at[0], at[4], "online shares rather join each other than offline work")
 }
 
-// Q16: sums of a node would say that there is room.
+// Sums of a node would say that there is room.
 func TestPlacementSeesInsideTheCards(t *testing.T) {
 	f := newFakes(t, "inside", 2, 2)
 	f.template(t, "filler", kube.Request("gpu", "share.tranche.dev", 1, kube.Share("70", "6Gi")))

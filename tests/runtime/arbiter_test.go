@@ -34,7 +34,6 @@ func refused(t *testing.T, p place) {
 	require.Contains(t, complains(t, client), "arbiter")
 }
 
-// FAILURES 33.
 func TestWithoutAnArbiterProgramsStartNotWithoutLimits(t *testing.T) {
 	t.Parallel()
 	t.Run("it was killed", func(t *testing.T) {
@@ -96,7 +95,6 @@ func (p place) restart(t *testing.T) {
 	require.NoError(t, p.rig.Served(p.share))
 }
 
-// FAILURES 33.
 func TestARestartedArbiterFindsTheLedgerAsItWas(t *testing.T) {
 	t.Parallel()
 	for name, s := range map[string]syscall.Signal{"killed": syscall.SIGKILL, "ended": syscall.SIGTERM} {
@@ -248,7 +246,7 @@ func TestAnArbiterThatWakesSettlesWhatWasOwed(t *testing.T) {
 	p.settled(t)
 }
 
-// FAILURES 33: without an arbiter for long, launches are refused with one line,
+// Without an arbiter for long, launches are refused with one line,
 // and go on when there is one again.
 func TestLaunchesEndWithTheArbiterAndComeBackWithIt(t *testing.T) {
 	t.Parallel()

@@ -14,7 +14,6 @@ import (
 	"github.com/tranche-dra/tranche/tests/rig"
 )
 
-// FAILURES 22.
 func TestAProgramWithTheCardInUseMakesProcessesInAllWays(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{"fork", "exec", "vfork", "spawn", "clone", "daemon", "threads"} {
@@ -28,7 +27,6 @@ func TestAProgramWithTheCardInUseMakesProcessesInAllWays(t *testing.T) {
 	}
 }
 
-// FAILURES 22.
 func TestManyProcessesStartAtOnce(t *testing.T) {
 	t.Parallel()
 	count := scaled(300)

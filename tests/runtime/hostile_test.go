@@ -16,7 +16,6 @@ import (
 	"github.com/tranche-dra/tranche/tests/rig"
 )
 
-// FAILURES 34.
 func TestATenantThatScribblesOverAllItsPagesHarmsNobodyElse(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

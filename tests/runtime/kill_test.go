@@ -16,7 +16,7 @@ import (
 	"github.com/tranche-dra/tranche/tests/rig"
 )
 
-// FAILURES 21. KILLS does more than the few of every day, KILL_SEED repeats.
+// KILLS does more than the few of every day, KILL_SEED repeats.
 func TestProcessesKilledInTheMiddleOfAnyCallLeaveNothingAndStopNobody(t *testing.T) {
 	t.Parallel()
 	kills := number(t, "KILLS", scaled(1200))
@@ -35,7 +35,7 @@ func TestProcessesKilledInTheMiddleOfAnyCallLeaveNothingAndStopNobody(t *testing
 	require.NoError(t, p.rig.Audit(p.card))
 }
 
-// FAILURES 21: the same with what a client does when it has all of the share.
+// The same with what a client does when it has all of the share.
 func TestWhatAKilledProcessHeldCanBeHadAgain(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t, 512)

@@ -15,7 +15,6 @@ import (
 	"github.com/tranche-dra/tranche/tests/rig"
 )
 
-// FAILURES 28 and 29.
 func TestEveryWayToLaunchWorksAndCapturesAreNotBroken(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{"plain", "oldest", "graphs", "capture-undisturbed", "capture-beside", "between", "tiny-and-long"} {
@@ -29,7 +28,7 @@ func TestEveryWayToLaunchWorksAndCapturesAreNotBroken(t *testing.T) {
 	}
 }
 
-// FAILURES 32: functions that a driver newer than the runtime has, and names that
+// Functions that a driver newer than the runtime has, and names that
 // nobody has.
 func TestFunctionsOfANewerDriverPassThrough(t *testing.T) {
 	t.Parallel()

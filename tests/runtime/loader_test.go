@@ -56,7 +56,6 @@ func asNobody(cmd *exec.Cmd) *exec.Cmd {
 	return cmd
 }
 
-// FAILURES 23.
 func TestHoweverAProgramComesByTheDriverItIsLimited(t *testing.T) {
 	t.Parallel()
 	fill, loader := rig.Client("fill"), rig.Client("loader")
@@ -116,7 +115,7 @@ func TestAProgramOfTwoUsersIsLimited(t *testing.T) {
 	limited(t, p, asNobody(command([]string{"LD_LIBRARY_PATH=" + sandbox.DriverDir, "LD_PRELOAD=/nowhere.so"}, path, "alloc", "16")))
 }
 
-// FAILURES 22 and 23: children of multiprocessing.
+// Children of multiprocessing.
 func TestChildrenOfPythonAreLimited(t *testing.T) {
 	t.Parallel()
 	onlyRelease(t, "python was built without it")
@@ -128,7 +127,7 @@ func TestChildrenOfPythonAreLimited(t *testing.T) {
 	}
 }
 
-// FAILURES 24: built with musl, or linked statically, or without any use for the
+// Built with musl, or linked statically, or without any use for the
 // card, a program runs as everywhere else.
 func TestProgramsThatDoNotUseTheCardAreNotDisturbed(t *testing.T) {
 	t.Parallel()

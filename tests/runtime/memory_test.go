@@ -25,7 +25,6 @@ func ways() []string {
 	}
 }
 
-// FAILURES 25 and 26.
 func TestEveryWayToAllocateStopsAtTheLimitAndTheProgramGoesOn(t *testing.T) {
 	t.Parallel()
 	const limit, block = 768, 32
@@ -101,7 +100,6 @@ func TestOfThoseWhoWantTheLastBlockAtOnceExactlyOneGetsIt(t *testing.T) {
 	}
 }
 
-// FAILURES 27.
 func TestMemoryIsCountedOnceAndGivenBack(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{
@@ -119,7 +117,7 @@ func TestMemoryIsCountedOnceAndGivenBack(t *testing.T) {
 	}
 }
 
-// FAILURES 27: never more free than total, nor other nonsense, while others come
+// Never more free than total, nor other nonsense, while others come
 // and go.
 func TestWhatIsFreeMakesSenseWhileOthersAllocate(t *testing.T) {
 	t.Parallel()
@@ -157,7 +155,6 @@ func twoCards(t *testing.T, mib ...uint64) (*rig.Rig, []rig.Share) {
 	return r, shares
 }
 
-// FAILURES 30.
 func TestEachCardHasItsOwnLimitWhateverTheProgramSees(t *testing.T) {
 	t.Parallel()
 	for name, row := range map[string]struct {

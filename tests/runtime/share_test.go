@@ -301,7 +301,7 @@ func (s *sharer) has(slot simcard.Slot) bool {
 	return err == nil && s.box.Namespace() == namespace
 }
 
-// FAILURES 21, 29, 33: CHAOS_SECONDS does it for longer, CHAOS_SEED repeats.
+// CHAOS_SECONDS does it for longer, CHAOS_SEED repeats.
 func TestSharesComeBackAfterAnybodyWasKilledOrStopped(t *testing.T) {
 	t.Parallel()
 	seed := uint64(number(t, "CHAOS_SEED", int(time.Now().UnixNano()%1_000_000_000)))
