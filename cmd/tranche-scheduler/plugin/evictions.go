@@ -90,6 +90,9 @@ func (e *evictions) tell(uid types.UID, victims []*v1.Pod, err error) {
 		of.running = of.told < remaining(victims)
 	}
 	held := of != nil && of.held && !of.running
+	if held {
+		of.held = false
+	}
 	e.mutex.Unlock()
 	if held {
 		e.framework.Activate(e.logger, map[string]*v1.Pod{nameOf(of.pod): of.pod})
