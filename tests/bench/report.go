@@ -10,6 +10,8 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
+	"strconv"
 	"strings"
 	"text/tabwriter"
 )
@@ -29,31 +31,47 @@ type Row struct {
 	Reference string
 	// Source is where the target or the reference comes from.
 	Source string
+	// Remark is what else is to be said of the figure, empty for nothing.
+	Remark string
+	// Missing says why the figure could not be measured, empty where it was. Value
+	// does not count then, and the target is missed.
+	Missing string
 }
 
 // fields is a row as programs read it.
 type fields struct {
-	Metric    string  `json:"metric"`
-	Value     float64 `json:"value"`
-	Unit      string  `json:"unit"`
-	Target    string  `json:"target"`
-	Reference string  `json:"reference"`
-	Source    string  `json:"source"`
-	// Holds is null for a figure without a target.
+	Metric string `json:"metric"`
+	// Value is null where it could not be measured.
+	Value     *float64 `json:"value"`
+	Unit      string   `json:"unit"`
+	Target    string   `json:"target"`
+	Reference string   `json:"reference"`
+	Source    string   `json:"source"`
+	Remark    string   `json:"remark,omitempty"`
+	Missing   string   `json:"missing,omitempty"`
+	// Holds is null for a figure that was measured and has no target.
 	Holds *bool `json:"holds"`
 }
 
 // MarshalJSON implements json.Marshaler.
 func (r Row) MarshalJSON() ([]byte, error) {
 	out := fields{
-		Metric: r.Metric, Value: r.Value, Unit: r.Unit,
-		Target: r.Target.String(), Reference: r.Reference, Source: r.Source,
+		Metric: r.Metric, Unit: r.Unit,
+		Target: r.Target.String(), Reference: r.Reference, Source: r.Source, Remark: r.Remark, Missing: r.Missing,
 	}
-	if r.Target.Set() {
-		met := r.Target.Met(r.Value)
+	if r.Missing == "" {
+		out.Value = &r.Value
+	}
+	if r.Target.Set() || r.missed() {
+		met := !r.missed()
 		out.Holds = &met
 	}
 	return json.Marshal(out)
+}
+
+// missed: the target is not reached, or nobody knows.
+func (r Row) missed() bool {
+	return r.Missing != "" || r.Target.Set() && !r.Target.Met(r.Value)
 }
 
 var plainName = regexp.MustCompile(`^[a-z0-9]+(-[a-z0-9]+)*$`)
@@ -77,11 +95,11 @@ func Report(w io.Writer, name, dir string, rows []Row) error {
 	return nil
 }
 
-// Missed returns the rows whose target is not reached.
+// Missed returns the rows whose target is not reached or that were not measured.
 func Missed(rows []Row) []Row {
 	var missed []Row
 	for _, r := range rows {
-		if r.Target.Set() && !r.Target.Met(r.Value) {
+		if r.missed() {
 			missed = append(missed, r)
 		}
 	}
@@ -99,7 +117,7 @@ func check(rows []Row) error {
 			return fmt.Errorf("%w %d: it has no metric", ErrRow, i+1)
 		case seen[r.Metric]:
 			return fmt.Errorf("%w %d: %q is there twice", ErrRow, i+1, r.Metric)
-		case r.Unit == "":
+		case r.Unit == "" && r.Missing == "":
 			return fmt.Errorf("%w %d: %q has no unit", ErrRow, i+1, r.Metric)
 		case math.IsNaN(r.Value) || math.IsInf(r.Value, 0):
 			return fmt.Errorf("%w %d: %q is %v, which is no figure", ErrRow, i+1, r.Metric, r.Value)
@@ -111,29 +129,58 @@ func check(rows []Row) error {
 	return nil
 }
 
+// notes are texts too long for a table, each once.
+type notes []string
+
+// refer adds a text and returns its number; empty for an empty text.
+func (n *notes) refer(text string) string {
+	if text = plain(text); text == "" {
+		return ""
+	}
+	i := slices.Index(*n, text)
+	if i < 0 {
+		i = len(*n)
+		*n = append(*n, text)
+	}
+	return strconv.Itoa(i + 1)
+}
+
+// plain: a tab or a line break would make another cell or row.
+func plain(s string) string { return strings.Join(strings.Fields(s), " ") }
+
 func table(w io.Writer, name string, rows []Row) error {
 	var text strings.Builder
+	var below notes
 	out := tabwriter.NewWriter(&text, 0, 8, 2, ' ', 0)
-	fmt.Fprintln(out, "FIGURE\tMEASURED\tTARGET\tHOLDS\tREFERENCE\tSOURCE")
+	fmt.Fprintln(out, "FIGURE\tMEASURED\tTARGET\tHOLDS\tREFERENCE\tNOTES")
 	for _, r := range rows {
-		target, holds := r.Target.String(), "-"
-		switch {
-		case !r.Target.Set():
-			target = "-"
-		case r.Target.Met(r.Value):
-			target, holds = target+" "+r.Unit, "yes"
-		default:
-			target, holds = target+" "+r.Unit, "NO"
+		value, target, holds := number(r.Value)+" "+r.Unit, "", ""
+		if r.Missing != "" {
+			value = "not measured"
 		}
-		cells := []string{r.Metric, number(r.Value) + " " + r.Unit, target, holds, r.Reference, r.Source}
+		if r.Target.Set() {
+			target, holds = r.Target.String()+" "+r.Unit, "yes"
+		}
+		if r.missed() {
+			holds = "NO"
+		}
+		var numbers []string
+		for _, note := range []string{r.Missing, r.Source, r.Remark} {
+			if number := below.refer(note); number != "" {
+				numbers = append(numbers, number)
+			}
+		}
+		cells := []string{r.Metric, value, target, holds, r.Reference, strings.Join(numbers, ", ")}
 		for i, c := range cells {
-			// A tab or a line break would make another cell or row.
-			cells[i] = orDash(strings.Join(strings.Fields(c), " "))
+			cells[i] = orDash(plain(c))
 		}
 		fmt.Fprintln(out, strings.Join(cells, "\t"))
 	}
 	if err := out.Flush(); err != nil {
 		return err
+	}
+	for i, note := range below {
+		fmt.Fprintf(&text, "%d: %s\n", i+1, note)
 	}
 	_, err := fmt.Fprintf(w, "benchmark %s\n%s\n", name, text.String())
 	return err

@@ -19,11 +19,13 @@ func rows() []Row {
 	return []Row{
 		{
 			Metric: "prepare p99, 16 claims at once", Value: 7.123456, Unit: "ms", Target: AtMost(20),
-			Reference: "none published", Source: "REQUIREMENTS",
+			Reference: "none published", Source: "target of this project",
 		},
-		{Metric: "resident memory", Value: 41.5, Unit: "MiB", Target: AtMost(40), Source: "REQUIREMENTS"},
+		{Metric: "resident memory", Value: 41.5, Unit: "MiB", Target: AtMost(40), Source: "target of this project"},
 		{Metric: "claims decoded", Value: 123456.789, Unit: "claims/s"},
-		{Metric: "throughput kept", Value: 98.25, Unit: "%", Target: AtLeast(97), Reference: "a\tb\nc", Source: "a paper"},
+		{Metric: "throughput kept", Value: 98.25, Unit: "%", Target: AtLeast(97), Reference: "a\tb\nc", Source: "a paper", Remark: "the machine\nstood still"},
+		{Metric: "time to wake", Unit: "ms", Target: AtMost(5), Source: "a paper", Missing: "nobody woke"},
+		{Metric: "time to sleep", Missing: "nobody woke", Remark: "the machine stood still"},
 	}
 }
 
@@ -106,9 +108,11 @@ func TestReportTellsWhatItCouldNotWrite(t *testing.T) {
 	require.ErrorContains(t, Report(&bytes.Buffer{}, "node", file, rows()), "save benchmark node: ")
 }
 
-func TestMissedHoldsOnlyRowsBelowTheirTarget(t *testing.T) {
+func TestMissedAreRowsBelowTheirTargetAndThoseThatWereNotMeasured(t *testing.T) {
 	t.Parallel()
-	missed := Missed(rows())
-	require.Len(t, missed, 1)
-	require.Equal(t, "resident memory", missed[0].Metric)
+	var missed []string
+	for _, r := range Missed(rows()) {
+		missed = append(missed, r.Metric)
+	}
+	require.Equal(t, []string{"resident memory", "time to wake", "time to sleep"}, missed)
 }
