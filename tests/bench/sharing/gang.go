@@ -22,15 +22,14 @@ func gangs() scenario {
 		if err != nil {
 			return nil, err
 		}
-		source := rec.machine()
 		rows := []bench.Row{{
-			Metric: "both cards at once, of the time that it has one", Value: together(rec.cards, 0, rec.judged), Unit: "%", Source: source,
+			Metric: "both cards at once, of the time that it has one", Value: together(rec.cards, 0, rec.judged), Unit: "%", Remark: rec.machine(),
 		}}
 		for i, runs := range rec.cards {
 			got := parts(occupied(runs, yieldAfter), 3, rec.judged)
 			rows = append(rows, bench.Row{
 				Metric: fmt.Sprintf("its part of card %d", i), Value: got[0], Unit: "%",
-				Source: fmt.Sprintf("50 is its own; the other one has %.1f; %s", got[1]+got[2], source),
+				Remark: fmt.Sprintf("50 is its own; the other one has %.1f; %s", got[1]+got[2], rec.machine()),
 			})
 		}
 		return rows, nil

@@ -161,18 +161,18 @@ func begin(ctx context.Context, args []string) error {
 		length: time.Duration(o.seconds) * time.Second, settling: time.Duration(o.settling) * time.Second,
 		realTime: o.realTime, traces: o.traces, alone: map[string]record{},
 	}
-	rows, err := w.measure(ctx, chosen, o.contenders())
-	if err != nil {
-		return err
+	rows, failed := w.measure(ctx, chosen, o.contenders())
+	if len(rows) == 0 {
+		return failed
 	}
 	name := "sharing"
 	if who := o.contenders()[0]; !who.ours() {
 		name += "-" + who.name
 	}
 	if err := bench.Report(os.Stdout, name, o.out, rows); err != nil {
-		return err
+		return errors.Join(failed, err)
 	}
-	return o.tellMachine(before)
+	return errors.Join(failed, o.tellMachine(before))
 }
 
 // tellMachine says whether the machine was the limit.
@@ -193,7 +193,8 @@ func (o options) tellMachine(before ticks) error {
 	return nil
 }
 
-// measure runs each scenario with each contender, in turn.
+// measure runs each scenario with each contender, in turn. Beside an error are the rows
+// of the scenarios before.
 func (w *world) measure(ctx context.Context, chosen []scenario, contenders []contender) ([]bench.Row, error) {
 	var all []bench.Row
 	for _, s := range chosen {
@@ -201,8 +202,13 @@ func (w *world) measure(ctx context.Context, chosen []scenario, contenders []con
 		for _, c := range contenders {
 			fmt.Fprintf(os.Stderr, "%s (%s)\n", s.name, c.name)
 			more, err := s.run(ctx, w, c)
+			if why, ok := errors.AsType[unmeasured](err); ok {
+				fmt.Fprintf(os.Stderr, "%s (%s): not measured: %v\n", s.name, c.name, err)
+				rows = without(rows, s.name, c.name, why)
+				continue
+			}
 			if err != nil {
-				return nil, fmt.Errorf("%s: %w", s.name, err)
+				return append(all, rows...), fmt.Errorf("%s: %w", s.name, err)
 			}
 			for i := range more {
 				more[i].Metric = s.name + ", " + more[i].Metric
@@ -214,6 +220,17 @@ func (w *world) measure(ctx context.Context, chosen []scenario, contenders []con
 	return all, nil
 }
 
+// without is rows where a contender's figures could not be taken.
+func without(rows []bench.Row, scenario, name string, why unmeasured) []bench.Row {
+	if rows == nil {
+		return []bench.Row{{Metric: scenario, Missing: string(why)}}
+	}
+	for i := range rows {
+		refer(&rows[i], name, "not measured")
+	}
+	return rows
+}
+
 // merge adds another's figures as references to the same rows.
 func merge(rows, more []bench.Row, name string) []bench.Row {
 	if rows == nil {
@@ -222,9 +239,21 @@ func merge(rows, more []bench.Row, name string) []bench.Row {
 	for i, r := range rows {
 		for _, m := range more {
 			if m.Metric == r.Metric {
-				rows[i].Reference = strings.TrimPrefix(fmt.Sprintf("%s; %s here %.4g", r.Reference, name, m.Value), "; ")
+				figure := fmt.Sprintf("%.4g", m.Value)
+				if m.Missing != "" {
+					figure = "not measured"
+				}
+				refer(&rows[i], name, figure)
 			}
 		}
 	}
 	return rows
+}
+
+// refer adds what another one reached in this run.
+func refer(r *bench.Row, name, figure string) {
+	r.Reference = strings.TrimPrefix(fmt.Sprintf("%s; %s here %s", r.Reference, name, figure), "; ")
+	if r.Source == "" {
+		r.Source = "this run"
+	}
 }

@@ -3,11 +3,17 @@
 package main
 
 import (
+	"context"
+	"fmt"
+	"io"
+	"slices"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/tranche-dra/tranche/tests/bench"
+	"github.com/tranche-dra/tranche/tests/rig"
 )
 
 func names(contenders []contender) []string {
@@ -83,12 +89,59 @@ func TestPlaceholdersOfAnotherRuntime(t *testing.T) {
 
 func TestMergePutsTheOthersFiguresBesideOurs(t *testing.T) {
 	t.Parallel()
-	ours := []bench.Row{{Metric: "a", Value: 1, Reference: "best 2"}, {Metric: "b", Value: 3}}
+	ours := []bench.Row{{Metric: "a", Value: 1, Reference: "best 2", Source: "a paper"}, {Metric: "b", Value: 3}}
 	theirs := []bench.Row{{Metric: "b", Value: 4.56789}, {Metric: "a", Value: 9}, {Metric: "c", Value: 5}}
 	merged := merge(merge(nil, ours, "ours"), theirs, "theirs")
 	require.Equal(t, []bench.Row{
-		{Metric: "a", Value: 1, Reference: "best 2; theirs here 9"}, {Metric: "b", Value: 3, Reference: "theirs here 4.568"},
+		{Metric: "a", Value: 1, Reference: "best 2; theirs here 9", Source: "a paper"}, {Metric: "b", Value: 3, Reference: "theirs here 4.568", Source: "this run"},
 	}, merged)
+}
+
+// scenarioOf is one with these rows, or this error.
+func scenarioOf(name string, rows []bench.Row, err error) scenario {
+	return scenario{name: name, run: func(context.Context, *world, contender) ([]bench.Row, error) {
+		return slices.Clone(rows), err
+	}}
+}
+
+func TestAFigureThatCannotBeTakenDoesNotEndTheRun(t *testing.T) {
+	t.Parallel()
+	good := []bench.Row{{Metric: "p50", Value: 1, Unit: "ms"}}
+	nobody := fmt.Errorf("%w\nand a log", unmeasured("nobody woke"))
+	rows, err := (&world{}).measure(t.Context(), []scenario{
+		scenarioOf("first", good, nil), scenarioOf("second", nil, nobody), scenarioOf("third", good, nil),
+	}, []contender{{name: "ours"}})
+	require.NoError(t, err)
+	require.Equal(t, []bench.Row{
+		{Metric: "first, p50", Value: 1, Unit: "ms"}, {Metric: "second", Missing: "nobody woke"}, {Metric: "third, p50", Value: 1, Unit: "ms"},
+	}, rows)
+	require.Len(t, bench.Missed(rows), 1)
+	require.NoError(t, bench.Report(io.Discard, "sharing", t.TempDir(), rows))
+
+	rows, err = (&world{}).measure(t.Context(), []scenario{
+		scenarioOf("first", good, nil), scenarioOf("second", nil, errUsage), scenarioOf("third", good, nil),
+	}, []contender{{name: "ours"}})
+	require.ErrorIs(t, err, errUsage)
+	require.Len(t, rows, 1, "what was measured before is told")
+}
+
+func TestOnlyTheOtherOnesFigureCannotBeTaken(t *testing.T) {
+	t.Parallel()
+	ours := []bench.Row{{Metric: "s, a", Value: 1, Unit: "ms"}}
+	require.Equal(t, []bench.Row{{Metric: "s, a", Value: 1, Unit: "ms", Reference: "theirs here not measured", Source: "this run"}},
+		without(ours, "s", "theirs", "nobody woke"))
+}
+
+// Whether the tenant or the machine is the cause.
+func TestWhyThereIsNothingToJudge(t *testing.T) {
+	t.Parallel()
+	rec := record{judged: span{0, 12 * time.Second}, lines: [][]rig.Line{nil}}
+	require.EqualError(t, rec.nothing("wake", "at"), "no wake in the 12s that were watched")
+	rec.lines[0] = []rig.Line{{Word: "wake", Values: map[string]string{"at": "1000"}, Text: "wake at=1000"}}
+	rec.standstills = []span{{0, time.Second}}
+	require.Empty(t, rec.moments(0, "wake", "at", 0))
+	require.EqualError(t, rec.nothing("wake", "at"),
+		"the machine stood still near each wake, of which there were 1; processors idle 0 %, stood still for 1000 ms")
 }
 
 func TestProcessorsThatAreIdle(t *testing.T) {

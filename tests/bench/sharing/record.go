@@ -68,6 +68,21 @@ func (r record) moments(tenant int, word, key string, after time.Duration) []tim
 // recovery is how long requests queue up after a time in which the machine stood still.
 const recovery = 30 * time.Millisecond
 
+// unmeasured is why a figure cannot be taken, for who reads the report. What else goes
+// wrong ends the run.
+type unmeasured string
+
+func (u unmeasured) Error() string { return string(u) }
+
+// nothing is why there are no moments, or no requests, of the first tenant.
+func (r record) nothing(word, key string) error {
+	said := len(r.spans(0, word, key, key))
+	if said == 0 {
+		return unmeasured(fmt.Sprintf("no %s in the %s that were watched", word, r.judged.length()))
+	}
+	return unmeasured(fmt.Sprintf("the machine stood still near each %s, of which there were %d; %s", word, said, r.machine()))
+}
+
 // requests are those of a tenant that the machine did not disturb, from one of their times
 // to their end.
 func (r record) requests(tenant int, from string) []span {

@@ -14,8 +14,12 @@ import (
 	"github.com/tranche-dra/tranche/tests/bench"
 )
 
-// requirements is where the targets are from.
-const requirements = "REQUIREMENTS, figures to reach"
+// Where targets and the figures of others are from.
+const (
+	ownTarget = "target of this project"
+	measured  = "HAMi-core and vgpu-manager as measured by this project on the simulated card"
+	xsched    = "XSched: OSDI 2025"
+)
 
 // scenario is something that is measured.
 type scenario struct {
@@ -148,7 +152,8 @@ func errorRows(rec record, runs []run, want []float64) []bench.Row {
 		rows = append(rows, bench.Row{
 			Metric: fmt.Sprintf("over %d s", width.seconds), Value: figure.worst, Unit: "points", Target: bench.AtMost(width.target),
 			Reference: "XSched 0.25; 20/30/50: HAMi-core 10.1, vgpu-manager 11.5",
-			Source: fmt.Sprintf("%s; the worst %s, median %.2f; of the card %s, of what ran %s; %s", requirements,
+			Source:    ownTarget + "; " + xsched + "; " + measured,
+			Remark: fmt.Sprintf("the worst %s, median %.2f; of the card %s, of what ran %s; %s",
 				which, figure.median, list1(got), list1(scaled(got)), rec.machine()),
 		})
 	}
@@ -212,7 +217,7 @@ func (w *world) launchBound(ctx context.Context, c contender, tenants []tenant) 
 	}
 	rows := errorRows(rec, occupied(rec.cards[0], yieldAfter), []float64{50, 50})
 	for i := range rows {
-		rows[i].Source += "; used " + list1(parts(rec.cards[0], 2, rec.judged))
+		rows[i].Remark += "; used " + list1(parts(rec.cards[0], 2, rec.judged))
 	}
 	return rows, nil
 }

@@ -319,7 +319,7 @@ func (p *play) watch(ctx context.Context, length time.Duration) (record, error) 
 	for i := range p.logs {
 		l := &p.logs[i]
 		if l.read(); l.card.Runs(l.next) != nil {
-			return record{}, fmt.Errorf("the log of card %d has a gap at run %d", i, l.next)
+			return record{}, unmeasured(fmt.Sprintf("the log of card %d has a gap at run %d: it was not read in time", i, l.next))
 		}
 		runs := make([]run, 0, len(l.runs))
 		for _, r := range l.runs {

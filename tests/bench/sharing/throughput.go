@@ -73,10 +73,13 @@ func (w *world) throughput(ctx context.Context, c contender, d division, k kerne
 		busy := over(all, func(s span) float64 { return sum(parts(rec.cards[0], len(tenants), s)) })
 		done[i], machine[i] = busy.median, rec.machine()
 	}
+	if done[0] == 0 {
+		return nil, unmeasured("natively, nothing ran for most of the time; " + machine[0])
+	}
 	return []bench.Row{{
 		Metric: "against native turns", Value: 100 * (1 - done[1]/done[0]), Unit: "%", Target: bench.AtMost(3),
-		Reference: "XSched 5.7, native time slicing 9.4",
-		Source: fmt.Sprintf("%s; the card is busy for %.2f %% of the time, natively %.2f %% (medians); %s, natively %s", requirements,
+		Reference: "XSched 5.7, native time slicing 9.4", Source: ownTarget + "; " + xsched,
+		Remark: fmt.Sprintf("the card is busy for %.2f %% of the time, natively %.2f %% (medians); %s, natively %s",
 			done[1], done[0], machine[1], machine[0]),
 	}}, nil
 }
