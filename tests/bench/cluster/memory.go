@@ -46,7 +46,7 @@ func (c cluster) memory(ctx context.Context) ([]bench.Row, error) {
 	for _, r := range []struct{ field, name string }{{"VmRSS", "at rest"}, {"VmHWM", "at most since its start"}} {
 		rows = append(rows, bench.Row{
 			Metric: fmt.Sprintf("resident memory of tranche-node, %d cards, %d shares, %s", cards, cards*pods, r.name),
-			Value:  resident[r.field], Unit: "MiB", Target: bench.AtMost(40), Source: "target: requirements of the project",
+			Value:  resident[r.field], Unit: "MiB", Target: bench.AtMost(40), Source: "target of this project",
 		})
 	}
 	return rows, nil

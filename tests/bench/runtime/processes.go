@@ -59,7 +59,7 @@ func (p place) starts(ctx context.Context) ([]bench.Row, error) {
 		}
 		rows = append(rows, bench.Row{
 			Metric: s.metric + ", added", Value: ours - bare, Unit: "ms", Target: s.target, Reference: s.reference,
-			Source: fmt.Sprintf("with %.2f, without %.2f; %s", ours, bare, requirements),
+			Source: source, Remark: fmt.Sprintf("with %.2f, without %.2f", ours, bare),
 		})
 	}
 	return rows, nil
@@ -83,7 +83,6 @@ func (p place) returns(ctx context.Context) ([]bench.Row, error) {
 		}
 		took = append(took, one)
 	}
-	const source = "REQUIREMENTS, figures to reach"
 	var rows []bench.Row
 	for _, percentile := range []int{50, 99, 100} {
 		name := fmt.Sprintf("p%d", percentile)
@@ -123,7 +122,7 @@ func (p place) killOne(ledger *rig.Ledger) (time.Duration, error) {
 	defer look.Stop()
 	for ledger.Charge() != 0 {
 		if time.Since(start) > rig.Patience {
-			return 0, fmt.Errorf("memory of a killed process is not back: %v", ledger)
+			return 0, fmt.Errorf("memory of a killed process is not back: %d bytes", ledger.Charge())
 		}
 		<-look.C
 	}
