@@ -56,8 +56,9 @@ func newSimulate() *cobra.Command {
 			"files are used beside and before those that come with Tranche, the cluster's before those of --claims. What\n" +
 			"comes is claims, templates, and pods with those that they use. Taints of cards and nodes count, and what\n" +
 			"tolerates them, and nodeSelector; a claim without a pod goes to any node that has no taint. CPU and memory of\n" +
-			"the nodes are not looked at, nor are policies that pods name: those of --policy are compared. Node affinity\n" +
-			"and constraints are refused.",
+			"the nodes are not looked at, nor are policies that pods name: those of --policy are compared. Node affinity,\n" +
+			"constraints and devices of other drivers are refused in --claims; what waits in the cluster and has such is\n" +
+			"left out and listed.",
 		Example: "  kubectl tranche simulate --nodes nodes.csv --tasks tasks.csv --plot allocation.svg\n" +
 			"  kubectl get nodes,resourceslices,resourceclaims,deviceclasses -A -o json | kubectl tranche simulate --cluster - --claims claim.yaml --count 20",
 		Args:         cobra.NoArgs,

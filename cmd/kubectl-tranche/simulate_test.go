@@ -102,6 +102,23 @@ func TestClassesOfOnesOwnAreSimulated(t *testing.T) {
 	require.Regexp(t, `team/part +binpack +1 of 1 +node-a: \d\n`, table)
 }
 
+func TestClaimsOfOtherDriversAreInNobodysWay(t *testing.T) {
+	t.Parallel()
+	const nic = "\n---\n{apiVersion: resource.k8s.io/v1, kind: ResourceClaim, metadata: {namespace: default, name: nic}, " +
+		"spec: {devices: {requests: [{name: nic, exactly: {deviceClassName: nic.example.com}}]}}}\n"
+	cluster, err := os.ReadFile(clusterFile)
+	require.NoError(t, err)
+	table, err := simulate(t, string(cluster)+nic, "--cluster", "-", "--policy", "binpack")
+	require.NoError(t, err)
+	require.Contains(t, table, "claims asked for: 1\n")
+	require.Contains(t, table, `left out: claim default/nic: request nic: device class "nic.example.com"`)
+
+	named := filepath.Join(t.TempDir(), "nic.yaml")
+	require.NoError(t, os.WriteFile(named, []byte(nic), 0o600))
+	_, err = simulate(t, string(cluster), "--cluster", "-", "--claims", named)
+	require.ErrorContains(t, err, `claim default/nic: request nic: device class "nic.example.com"`)
+}
+
 func TestWrongFlagsAreRefused(t *testing.T) {
 	t.Parallel()
 	ofTrace := []string{"--nodes", nodesFile, "--tasks", tasksFile}

@@ -21,10 +21,10 @@ import (
 	"github.com/tranche-dra/tranche/pkg/slices"
 )
 
-// ask is one claim, or one pod with its claims, that might come, and how many of it.
+// ask is one claim, or one pod with its claims, that might come.
 type ask struct {
+	kind   string
 	name   string
-	count  int
 	claims []*resourceapi.ResourceClaimSpec
 	// pod that uses them; the zero value for a claim by itself.
 	pod corev1.PodSpec
@@ -32,27 +32,29 @@ type ask struct {
 	err error
 }
 
+func (a *ask) String() string { return a.kind + " " + a.name }
+
 // asksOf are the pods of the objects that are on no node yet, and the claims and
-// templates that none of them uses, each count times. Claims that hold cards already,
-// and pods with such claims only, are not asked for again.
-func asksOf(o *Objects, count int) []ask {
+// templates that none of them uses. Claims that hold cards already, and pods with
+// such claims only, are not asked for again.
+func asksOf(o *Objects) []ask {
 	var asks []ask
 	used := map[any]bool{}
 	for i := range o.Pods {
 		if pod := &o.Pods[i]; pod.Spec.NodeName == "" && asksForCards(pod) {
-			if ask := o.askOf(pod, count, used); ask.err != nil || len(ask.claims) > 0 {
+			if ask := o.askOf(pod, used); ask.err != nil || len(ask.claims) > 0 {
 				asks = append(asks, ask)
 			}
 		}
 	}
 	for i := range o.Claims {
 		if c := &o.Claims[i]; c.Status.Allocation == nil && !used[&c.Spec] {
-			asks = append(asks, ask{name: name(c.Namespace, c.Name), count: count, claims: []*resourceapi.ResourceClaimSpec{&c.Spec}})
+			asks = append(asks, ask{kind: "claim", name: name(c.Namespace, c.Name), claims: []*resourceapi.ResourceClaimSpec{&c.Spec}})
 		}
 	}
 	for i := range o.Templates {
 		if t := &o.Templates[i]; !used[&t.Spec.Spec] {
-			asks = append(asks, ask{name: name(t.Namespace, t.Name), count: count, claims: []*resourceapi.ResourceClaimSpec{&t.Spec.Spec}})
+			asks = append(asks, ask{kind: "template", name: name(t.Namespace, t.Name), claims: []*resourceapi.ResourceClaimSpec{&t.Spec.Spec}})
 		}
 	}
 	return asks
@@ -68,6 +70,15 @@ type asker struct {
 	classes classes
 }
 
+func (a *asker) trial(ask *ask) (trial, error) {
+	demand, err := a.demand(ask)
+	if err != nil {
+		return trial{}, err
+	}
+	screen, err := a.cluster.screen(ask)
+	return trial{ask.name, demand, screen}, err
+}
+
 func (a *asker) demand(ask *ask) (placement.Demand, error) {
 	var d placement.Demand
 	if ask.err != nil {
@@ -78,12 +89,12 @@ func (a *asker) demand(ask *ask) (placement.Demand, error) {
 			request := &spec.Devices.Requests[i]
 			part, err := a.part(spec, request)
 			if err != nil {
-				return d, fmt.Errorf("claim %s, request %s: %w", ask.name, request.Name, err)
+				return d, fmt.Errorf("request %s: %w", request.Name, err)
 			}
 			d.Parts = append(d.Parts, part)
 		}
 		if len(spec.Devices.Constraints) > 0 {
-			return d, fmt.Errorf("claim %s: constraints are not simulated: leave them out to try the rest", ask.name)
+			return d, errors.New("constraints are not simulated: leave them out to try the rest")
 		}
 	}
 	return d, nil

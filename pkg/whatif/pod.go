@@ -3,6 +3,8 @@
 package whatif
 
 import (
+	"cmp"
+	"errors"
 	"fmt"
 	"strings"
 
@@ -34,33 +36,31 @@ func limitOf(pod *corev1.Pod) string {
 	return ""
 }
 
-// askOf is the pod with the claims that it uses, which are marked as used.
-func (o *Objects) askOf(pod *corev1.Pod, count int, used map[any]bool) ask {
-	ask := ask{name: name(pod.Namespace, pod.Name), count: count, pod: pod.Spec}
-	if limit := limitOf(pod); limit != "" {
-		ask.err = fmt.Errorf("pod %s: limits of %s are not simulated: give a claim of class %s", ask.name, limit, deviceclasses.Card)
-		return ask
-	}
-	if a := pod.Spec.Affinity; a != nil && a.NodeAffinity != nil && a.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution != nil {
-		ask.err = fmt.Errorf("pod %s: node affinity is not simulated: give a nodeSelector", ask.name)
-		return ask
-	}
+// askOf is the pod with the claims that it uses, which are marked as used even where
+// the pod cannot be tried: without it they are not what waits.
+func (o *Objects) askOf(pod *corev1.Pod, used map[any]bool) ask {
+	ask := ask{kind: "pod", name: name(pod.Namespace, pod.Name), pod: pod.Spec}
 	held := 0
 	for i := range pod.Spec.ResourceClaims {
 		spec, holds, err := o.claimOf(pod, &pod.Spec.ResourceClaims[i])
-		if err != nil {
-			ask.err = fmt.Errorf("pod %s: %w", ask.name, err)
-			return ask
-		}
-		if holds {
+		switch {
+		case err != nil:
+			ask.err = cmp.Or(ask.err, err)
+		case holds:
 			held++
-			continue
+		default:
+			used[spec] = true
+			ask.claims = append(ask.claims, spec)
 		}
-		used[spec] = true
-		ask.claims = append(ask.claims, spec)
+	}
+	if limit := limitOf(pod); limit != "" {
+		ask.err = fmt.Errorf("limits of %s are not simulated: give a claim of class %s", limit, deviceclasses.Card)
+	}
+	if a := pod.Spec.Affinity; a != nil && a.NodeAffinity != nil && a.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution != nil {
+		ask.err = errors.New("node affinity is not simulated: give a nodeSelector")
 	}
 	if held > 0 && len(ask.claims) > 0 {
-		ask.err = fmt.Errorf("pod %s: it holds some of its cards already: where they are is not simulated", ask.name)
+		ask.err = errors.New("it holds some of its cards already: where they are is not simulated")
 	}
 	return ask
 }

@@ -46,7 +46,7 @@ func (c *cluster) screen(ask *ask) (screen, error) {
 		return screen{}, err
 	}
 	if len(ask.pod.NodeSelector) > 0 && len(c.hosts) == 0 {
-		return screen{}, fmt.Errorf("pod %s has a nodeSelector: %w", ask.name, errNodes)
+		return screen{}, fmt.Errorf("it has a nodeSelector: %w", errNodes)
 	}
 	s := screen{nodes: make([]standing, len(c.nodes)), tainted: make([][]bool, len(c.nodes))}
 	for i := range c.nodes {
@@ -70,7 +70,7 @@ func tolerationsOf(ask *ask) ([]resourceapi.DeviceToleration, error) {
 				continue
 			}
 			if !first && !equality.Semantic.DeepEqual(all, exactly.Tolerations) {
-				return nil, fmt.Errorf("claim %s: requests with different tolerations are not simulated", ask.name)
+				return nil, errors.New("requests with different tolerations are not simulated")
 			}
 			all, first = exactly.Tolerations, false
 		}

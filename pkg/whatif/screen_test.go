@@ -199,7 +199,7 @@ func TestPodsThatHoldTheirCardsAreNotAskedForAgain(t *testing.T) {
 func TestPodsThatCannotBeSimulatedAreRefused(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct{ more, comes, want string }{
-		"a nodeSelector and no nodes": {"", card("", "") + pod("nodeSelector: {team: red}"), "pod team/pod has a nodeSelector: the export shows no nodes"},
+		"a nodeSelector and no nodes": {"", card("", "") + pod("nodeSelector: {team: red}"), "pod team/pod: it has a nodeSelector: the export shows no nodes"},
 		"node affinity": {
 			hosts, card("", "") + pod("affinity: {nodeAffinity: {requiredDuringSchedulingIgnoredDuringExecution: {nodeSelectorTerms: []}}}"),
 			"pod team/pod: node affinity is not simulated: give a nodeSelector",

@@ -5,6 +5,7 @@ package whatif
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math"
 
 	"github.com/tranche-dra/tranche/pkg/placement"
@@ -19,6 +20,8 @@ type Report struct {
 	Policies []Outcome `json:"policies"`
 	// Unknown is what the export does not say, and so was not looked at.
 	Unknown []string `json:"unknown,omitempty"`
+	// LeftOut of what waits.
+	LeftOut []LeftOut `json:"leftOut,omitempty"`
 }
 
 // Outcome of one policy.
@@ -59,26 +62,14 @@ var ErrNoCards = errors.New("the cluster shows no card of gpu.tranche.dev: kubec
 var ErrNoClaims = errors.New("nothing is asked for: give claims or templates to try, or an export with claims that wait")
 
 // Compare tries what comes on the cluster under each policy, count times each; with
-// nil, what waits there already. Copies come in turn: one of each claim, then the
-// second of each, and so on.
+// nil, what waits there already, but for what cannot be simulated. Copies come in
+// turn: one of each claim, then the second of each, and so on.
 func Compare(ctx context.Context, o, comes *Objects, count int, policies []placement.Policies) (*Report, error) {
 	c := clusterOf(o)
 	if len(c.nodes) == 0 {
 		return nil, ErrNoCards
 	}
-	from := comes
-	if from == nil {
-		from = o
-	}
-	asks := asksOf(from, count)
-	if len(asks) == 0 {
-		return nil, ErrNoClaims
-	}
-	known, err := classesOf(from, o)
-	if err != nil {
-		return nil, err
-	}
-	asker := &asker{ctx: ctx, cluster: c, classes: known}
+	var err error
 	if c.anyone, err = c.screen(&ask{}); err != nil {
 		return nil, err
 	}
@@ -90,27 +81,64 @@ func Compare(ctx context.Context, o, comes *Objects, count int, policies []place
 	for i := range c.nodes {
 		report.Cards += len(c.nodes[i].Cards)
 	}
-	demands, screens, counts := make([]placement.Demand, len(asks)), make([]screen, len(asks)), make([]int, len(asks))
-	for i := range asks {
-		ask := &asks[i]
-		if demands[i], err = asker.demand(ask); err != nil {
-			return nil, err
-		}
-		if screens[i], err = c.screen(ask); err != nil {
-			return nil, err
-		}
-		counts[i] = ask.count
-		report.Asked += ask.count
-		c.held = append(c.held, placement.Expected{Demand: demands[i], Weight: float64(ask.count)})
+	trials, err := c.trials(ctx, o, comes, report)
+	if err != nil {
+		return nil, err
+	}
+	var demands []placement.Demand
+	var counts []int
+	for i := range trials {
+		demands, counts = append(demands, trials[i].demand), append(counts, count)
+		report.Asked += count
+		c.held = append(c.held, placement.Expected{Demand: trials[i].demand, Weight: float64(count)})
 	}
 	workload := placement.NewWorkload(c.held).Over(pointers(c.nodes))
 	for _, p := range policies {
 		p.Workload = workload
-		outcome := c.try(p, asks, demands, screens)
+		outcome := c.try(p, trials, count)
 		outcome.Free = replay.FreeOf(outcome.nodes, demands, counts)
 		report.Policies = append(report.Policies, outcome.Outcome)
 	}
 	return report, nil
+}
+
+// trial is an ask as it is tried.
+type trial struct {
+	name   string
+	demand placement.Demand
+	screen screen
+}
+
+// trials of what comes, which must all be possible, or else of what waits.
+func (c *cluster) trials(ctx context.Context, o, comes *Objects, report *Report) ([]trial, error) {
+	from := comes
+	if from == nil {
+		from = o
+	}
+	known, err := classesOf(from, o)
+	if err != nil {
+		return nil, err
+	}
+	asker := &asker{ctx: ctx, cluster: c, classes: known}
+	var trials []trial
+	for _, ask := range asksOf(from) {
+		trial, err := asker.trial(&ask)
+		switch {
+		case err == nil:
+			trials = append(trials, trial)
+		case comes != nil:
+			return nil, fmt.Errorf("%s: %w", &ask, err)
+		default:
+			report.leaveOut(&ask, err)
+		}
+	}
+	switch {
+	case len(trials) > 0:
+		return trials, nil
+	case len(report.LeftOut) > 0:
+		return nil, fmt.Errorf("%w\n%s", ErrNoClaims, report.leftOut())
+	}
+	return nil, ErrNoClaims
 }
 
 func pointers(nodes []placement.Node) []*placement.Node {
@@ -126,22 +154,18 @@ type outcome struct {
 	nodes []placement.Node
 }
 
-func (c *cluster) try(p placement.Policies, asks []ask, demands []placement.Demand, screens []screen) outcome {
-	out := outcome{Outcome: Outcome{Policy: p.String(), Before: allocated(c.nodes), Claims: make([]Claim, len(asks))}}
-	most := 0
+func (c *cluster) try(p placement.Policies, trials []trial, count int) outcome {
+	out := outcome{Outcome: Outcome{Policy: p.String(), Before: allocated(c.nodes), Claims: make([]Claim, len(trials))}}
 	for i := range c.nodes {
 		out.nodes = append(out.nodes, *c.nodes[i].Clone())
 	}
-	for i := range asks {
-		out.Claims[i] = Claim{Name: asks[i].name, Asked: asks[i].count, On: []Place{}}
-		most = max(most, asks[i].count)
+	for i := range trials {
+		out.Claims[i] = Claim{Name: trials[i].name, Asked: count, On: []Place{}}
 	}
-	for turn := range most {
-		for i := range asks {
-			if turn < asks[i].count {
-				screens[i].apply(out.nodes)
-				out.ask(p, &out.Claims[i], &demands[i], &screens[i])
-			}
+	for range count {
+		for i := range trials {
+			trials[i].screen.apply(out.nodes)
+			out.ask(p, &out.Claims[i], &trials[i].demand, &trials[i].screen)
 		}
 	}
 	c.anyone.apply(out.nodes)

@@ -48,6 +48,9 @@ func (r *Report) WriteTables(w io.Writer) error {
 	if missing := r.missing(); missing != "" {
 		fmt.Fprintf(&text, "\n%s", missing)
 	}
+	if len(r.LeftOut) > 0 {
+		fmt.Fprintf(&text, "\n%s\n", r.leftOut())
+	}
 	for _, unknown := range r.Unknown {
 		fmt.Fprintf(&text, "\nnot looked at: %s\n", unknown)
 	}
