@@ -64,10 +64,10 @@ include cdi/native.mk
 ##@ See it work
 
 .PHONY: demo
-demo: images $(BIN)/demo $(BIN)/tranche-scheduler ## Bring up a Kubernetes node with two simulated cards and share them among pods; KEEP=1 leaves a shell in it
+demo: images build $(BIN)/demo $(BIN)/tranche-scheduler ## Bring up a Kubernetes node with two simulated cards and share them among pods; KEEP=1 leaves a shell in it
 	@keep='$(if $(KEEP),--keep)'; \
 	if [ -n "$$keep" ] && ! [ -t 0 ]; then echo 'KEEP needs a terminal: the cluster ends with the demo'; keep=; fi; \
-	$(IN_CLUSTER) $(WITH_SCHEDULER) $$keep -- $(BIN)/demo $$keep
+	PATH="$(CURDIR)/$(BIN):$$PATH" $(IN_CLUSTER) $(WITH_SCHEDULER) $$keep -- $(BIN)/demo $$keep
 
 ##@ Test
 
@@ -155,11 +155,11 @@ bench: bench-node bench-placement bench-runtime bench-sharing bench-cluster benc
 bench-node: machine-build ## Measure preparing and publishing
 	go run ./tests/bench/node
 
-# Such as -data DIR, where the trace is, or -traces default.
+# Such as -data DIR, where the trace is, and -traces default.
 PLACEMENTFLAGS ?=
 
 .PHONY: bench-placement
-bench-placement: machine-build ## Measure how full policies get a cluster, on a published production trace, in about 2 minutes
+bench-placement: machine-build ## Measure how full policies get a cluster, on a sample; PLACEMENTFLAGS='-data DIR': on the published production trace
 	go run ./tests/bench/placement $(PLACEMENTFLAGS)
 
 .PHONY: bench-runtime

@@ -37,27 +37,97 @@ const (
 	source = "FGD, USENIX ATC 2023"
 )
 
+const (
+	// The trace is too large for this repository; a part of it is there.
+	besideRepository = "../shared/data/openb"
+	sampleDir        = "tests/testdata/openb"
+
+	howToGet = "the files " + nodesFile + " and " + tasksBefore + "*" + tasksAfter +
+		" of cluster-trace-gpu-v2023 (github.com/alibaba/clusterdata); put them into a directory DIR, and give -data DIR (make: PLACEMENTFLAGS='-data DIR')"
+)
+
 // errData: there is nothing to replay.
-var errData = errors.New("no trace: put " + nodesFile + " and " + tasksBefore + "*" + tasksAfter +
-	" of Alibaba's cluster-trace-gpu-v2023 (github.com/alibaba/clusterdata) into a directory, and name it with -data")
+var errData = errors.New("no trace, which is " + howToGet)
 
 func main() {
-	data := flag.String("data", "../shared/data/openb", "directory of the published trace")
+	data := flag.String("data", "", "directory of the published trace")
 	out := flag.String("out", "build/bench", "directory of the report")
 	only := flag.String("traces", "", "traces to replay, divided by commas; all that the directory has, if empty")
 	seeds := flag.Int("seeds", 10, "replays of each")
 	flag.Parse()
-	if err := run(os.Stdout, *data, *out, *only, *seeds); err != nil {
+	in, err := find(*data, besideRepository, sampleDir)
+	if err == nil {
+		err = in.keep(*only)
+	}
+	if err == nil {
+		err = run(os.Stdout, in, *out, *seeds)
+	}
+	if err != nil {
 		fmt.Fprintln(os.Stderr, "bench placement:", err)
 		os.Exit(1)
 	}
 }
 
-func run(w io.Writer, data, out, only string, seeds int) error {
-	names, err := tracesIn(data, only)
-	if err != nil {
-		return err
+// input is what is replayed.
+type input struct {
+	dir, nodes string
+	variants   []variant
+	// sample: a small part, of which nothing is published and nothing follows.
+	sample bool
+}
+
+// variant is a list of tasks.
+type variant struct{ name, file string }
+
+// find takes the directory that is named, else the trace where it may be, else the
+// sample.
+func find(named, beside, sample string) (input, error) {
+	if named != "" {
+		return traceIn(named)
 	}
+	if _, err := os.Stat(beside); err == nil {
+		return traceIn(beside)
+	}
+	return input{sample, filepath.Join(sample, "nodes.csv"), []variant{{"sample", filepath.Join(sample, "tasks.csv")}}, true}, nil
+}
+
+func traceIn(dir string) (input, error) {
+	in := input{dir: dir, nodes: filepath.Join(dir, nodesFile)}
+	files, err := filepath.Glob(filepath.Join(dir, tasksBefore+"*"+tasksAfter))
+	if err != nil {
+		return in, err
+	}
+	if _, err := os.Stat(in.nodes); err != nil || len(files) == 0 {
+		return in, fmt.Errorf("look into %s: %w", dir, errData)
+	}
+	for _, file := range files {
+		in.variants = append(in.variants, variant{strings.TrimSuffix(strings.TrimPrefix(filepath.Base(file), tasksBefore), tasksAfter), file})
+	}
+	return in, nil
+}
+
+// keep drops all variants but those that are named, divided by commas.
+func (in *input) keep(only string) error {
+	if only == "" {
+		return nil
+	}
+	var kept []variant
+	var names []string
+	for _, v := range in.variants {
+		names = append(names, v.name)
+	}
+	for name := range strings.SplitSeq(only, ",") {
+		i := slices.Index(names, name)
+		if i < 0 {
+			return fmt.Errorf("look into %s: there is no trace %q, but %s", in.dir, name, strings.Join(names, ", "))
+		}
+		kept = append(kept, in.variants[i])
+	}
+	in.variants = kept
+	return nil
+}
+
+func run(w io.Writer, in input, out string, seeds int) error {
 	var list []uint64
 	for i := range seeds {
 		list = append(list, uint64(firstSeed+i))
@@ -65,8 +135,8 @@ func run(w io.Writer, data, out, only string, seeds int) error {
 	var rows []bench.Row
 	var table strings.Builder
 	header(&table)
-	for _, name := range names {
-		t, err := trace.Open(filepath.Join(data, nodesFile), filepath.Join(data, tasksBefore+name+tasksAfter))
+	for _, v := range in.variants {
+		t, err := trace.Open(in.nodes, v.file)
 		if err != nil {
 			return err
 		}
@@ -75,13 +145,16 @@ func run(w io.Writer, data, out, only string, seeds int) error {
 		if err != nil {
 			return err
 		}
-		fmt.Fprintf(os.Stderr, "%s: %d policies, %d replays each, in %.1f s\n", name, len(results), seeds, time.Since(start).Seconds())
-		lines(&table, name, results)
-		rows = append(rows, rowsOf(name, results)...)
+		fmt.Fprintf(os.Stderr, "%s: %d policies, %d replays each, in %.1f s\n", v.name, len(results), seeds, time.Since(start).Seconds())
+		lines(&table, v.name, results)
+		rows = append(rows, rowsOf(v.name, results, in.sample)...)
 	}
 	text, err := aligned(table.String())
 	if err != nil {
 		return err
+	}
+	if in.sample {
+		fmt.Fprintf(w, "This is a small sample, too small to say which policy is better. The whole trace is %s\n\n", howToGet)
 	}
 	fmt.Fprintf(w, "Allocated, %% of all compute, mean of %d replays; 100 and 130 %% of it asked for\n\n%s\n", seeds, text)
 	if err := bench.Report(w, "placement", out, rows); err != nil {
@@ -91,30 +164,6 @@ func run(w io.Writer, data, out, only string, seeds int) error {
 		return fmt.Errorf("%d figures miss their target, the first is: %s", len(missed), missed[0].Metric)
 	}
 	return nil
-}
-
-func tracesIn(data, only string) ([]string, error) {
-	files, err := filepath.Glob(filepath.Join(data, tasksBefore+"*"+tasksAfter))
-	if err != nil {
-		return nil, err
-	}
-	if _, err := os.Stat(filepath.Join(data, nodesFile)); err != nil || len(files) == 0 {
-		return nil, fmt.Errorf("look into %s: %w", data, errData)
-	}
-	var names []string
-	for _, file := range files {
-		names = append(names, strings.TrimSuffix(strings.TrimPrefix(filepath.Base(file), tasksBefore), tasksAfter))
-	}
-	if only == "" {
-		return names, nil
-	}
-	wanted := strings.Split(only, ",")
-	for _, name := range wanted {
-		if !slices.Contains(names, name) {
-			return nil, fmt.Errorf("look into %s: there is no trace %q, but %s", data, name, strings.Join(names, ", "))
-		}
-	}
-	return wanted, nil
 }
 
 func rivals() []replay.Rival {
@@ -141,11 +190,20 @@ var published = map[string]map[string]float64{
 }
 
 func header(w io.Writer) {
-	fmt.Fprint(w, "TRACE\t")
+	names, origins := "TRACE\t", "\t"
 	for _, r := range rivals() {
-		fmt.Fprintf(w, "\t%s", r.Name)
+		names += "\t" + r.Name
+		origins += "\t" + origin(r.Name)
 	}
-	fmt.Fprintln(w)
+	fmt.Fprintf(w, "%s\n%s\n", names, origins)
+}
+
+// origin tells the paper's policies, which are written anew here, from ours.
+func origin(policy string) string {
+	if _, theirs := published["default"][policy]; theirs {
+		return "written anew"
+	}
+	return "ours"
 }
 
 func lines(w io.Writer, name string, results []replay.Summary) {
@@ -162,7 +220,10 @@ func lines(w io.Writer, name string, results []replay.Summary) {
 	}
 	line("at 100 %", func(s *replay.Summary) (float64, bool) { return 100 * s.AtFull, true })
 	line("at 130 %", func(s *replay.Summary) (float64, bool) { return 100 * s.AtEnd, true })
-	line("published", func(s *replay.Summary) (float64, bool) {
+	if published[name] == nil {
+		return
+	}
+	line("at 130 %, published", func(s *replay.Summary) (float64, bool) {
 		v, known := published[name][s.Policy]
 		return v, known
 	})
@@ -181,8 +242,8 @@ func aligned(text string) (string, error) {
 }
 
 // rowsOf has our fragmentation beside the better of what was published of FGD and
-// what FGD reaches here.
-func rowsOf(name string, results []replay.Summary) []bench.Row {
+// what FGD reaches here. A sample has no targets.
+func rowsOf(name string, results []replay.Summary, sample bool) []bench.Row {
 	var rows []bench.Row
 	best := published[name]["FGD"]
 	for i := range results {
@@ -190,11 +251,11 @@ func rowsOf(name string, results []replay.Summary) []bench.Row {
 		if s.Policy == "FGD" {
 			best = max(best, 100*s.AtEnd)
 		}
-		row := bench.Row{Metric: fmt.Sprintf("%s, %s, 130 %% asked for", name, s.Policy), Value: 100 * s.AtEnd, Unit: "%"}
+		row := bench.Row{Metric: fmt.Sprintf("%s, %s, %s, 130 %% asked for", name, s.Policy, origin(s.Policy)), Value: 100 * s.AtEnd, Unit: "%"}
 		if v, known := published[name][s.Policy]; known {
 			row.Reference, row.Source = fmt.Sprintf("published %.2f", v), source
 		}
-		if s.Policy == string(placement.Fragmentation) {
+		if s.Policy == string(placement.Fragmentation) && !sample {
 			row.Target, row.Source = bench.AtLeast(best), source+", and FGD as written here"
 		}
 		rows = append(rows, row)

@@ -27,30 +27,57 @@ func copied(t *testing.T, from, to string) {
 	require.NoError(t, os.WriteFile(to, text, 0o600))
 }
 
+// traceDir has one variant in files that are named as the published ones are.
+func traceDir(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	copied(t, smallNodes, filepath.Join(dir, nodesFile))
+	copied(t, smallTasks, filepath.Join(dir, tasksBefore+"small"+tasksAfter))
+	return dir
+}
+
 func TestRunReportsWhatItFinds(t *testing.T) {
 	t.Parallel()
-	data, out := t.TempDir(), t.TempDir()
-	copied(t, smallNodes, filepath.Join(data, nodesFile))
-	copied(t, smallTasks, filepath.Join(data, tasksBefore+"small"+tasksAfter))
+	out := t.TempDir()
+	in, err := find(traceDir(t), "", "")
+	require.NoError(t, err)
 	var text bytes.Buffer
 	// Ten replays of a small cluster say nothing of who is better.
-	err := run(&text, data, out, "small", 1)
+	err = run(&text, in, out, 1)
 	if err != nil {
-		require.ErrorContains(t, err, "small, fragmentation, 130 % asked for")
+		require.ErrorContains(t, err, "small, fragmentation, ours, 130 % asked for")
 	}
 	require.Contains(t, text.String(), "small  at 130 %")
+	require.Contains(t, text.String(), "small, BestFit, written anew, 130 % asked for")
+	require.NotContains(t, text.String(), "sample")
 	require.FileExists(t, filepath.Join(out, "placement.json"))
 }
 
-func TestWhereTheTraceIsToBeHad(t *testing.T) {
+func TestWithoutTheTraceTheSampleIsReplayed(t *testing.T) {
 	t.Parallel()
-	empty := t.TempDir()
-	err := run(&bytes.Buffer{}, empty, empty, "", 1)
-	require.ErrorIs(t, err, errData)
+	in, err := find("", filepath.Join(t.TempDir(), "none"), filepath.Dir(smallNodes))
+	require.NoError(t, err)
+	var text bytes.Buffer
+	require.NoError(t, run(&text, in, t.TempDir(), 1), "a sample has no targets to miss")
+	require.Contains(t, text.String(), "sample  at 130 %")
+	require.Contains(t, text.String(), "github.com/alibaba/clusterdata")
+}
+
+func TestWhereTheTraceIsLookedFor(t *testing.T) {
+	t.Parallel()
+	named, beside := traceDir(t), traceDir(t)
+	in, err := find(named, beside, "")
+	require.NoError(t, err)
+	require.Equal(t, named, in.dir, "what is named comes first")
+	in, err = find("", beside, "")
+	require.NoError(t, err)
+	require.Equal(t, beside, in.dir)
+	_, err = find(t.TempDir(), beside, filepath.Dir(smallNodes))
+	require.ErrorIs(t, err, errData, "nothing takes the place of what was named")
 	require.ErrorContains(t, err, "github.com/alibaba/clusterdata")
-	copied(t, smallNodes, filepath.Join(empty, nodesFile))
-	copied(t, smallTasks, filepath.Join(empty, tasksBefore+"small"+tasksAfter))
-	require.ErrorContains(t, run(&bytes.Buffer{}, empty, empty, "large", 1), `there is no trace "large", but small`)
+	require.NoError(t, in.keep("small"))
+	require.Len(t, in.variants, 1)
+	require.ErrorContains(t, in.keep("large"), `there is no trace "large", but small`)
 }
 
 // Whoever is compared places nothing where there is no room, and takes what it
