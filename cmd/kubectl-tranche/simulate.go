@@ -54,11 +54,11 @@ func newSimulate() *cobra.Command {
 			"is asked for, in random order; none leaves; one that does not fit is dropped.\n\n" +
 			"A cluster is what kubectl prints of it, devicetaintrules included where there are some. Device classes of the\n" +
 			"files are used beside and before those that come with Tranche, the cluster's before those of --claims. What\n" +
-			"comes is claims, templates, and pods with those that they use. Taints of cards and nodes count, and what\n" +
-			"tolerates them, and nodeSelector; a claim without a pod goes to any node that has no taint. CPU and memory of\n" +
-			"the nodes are not looked at, nor are policies that pods name: those of --policy are compared. Node affinity,\n" +
-			"constraints and devices of other drivers are refused in --claims; what waits in the cluster and has such is\n" +
-			"left out and listed.",
+			"comes is claims, templates, and pods with those that they use, or with limits of tranche.dev/gpu. Taints of\n" +
+			"cards and nodes count, and what tolerates them, and nodeSelector; a claim without a pod goes to any node that\n" +
+			"has no taint. CPU and memory of the nodes are not looked at, nor are policies that pods name: those of\n" +
+			"--policy are compared. Node affinity, constraints and devices of other drivers are refused in --claims; what\n" +
+			"waits in the cluster and has such is left out and listed.",
 		Example: "  kubectl tranche simulate --nodes nodes.csv --tasks tasks.csv --plot allocation.svg\n" +
 			"  kubectl get nodes,resourceslices,resourceclaims,deviceclasses -A -o json | kubectl tranche simulate --cluster - --claims claim.yaml --count 20",
 		Args:         cobra.NoArgs,

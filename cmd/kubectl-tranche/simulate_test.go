@@ -119,6 +119,16 @@ func TestClaimsOfOtherDriversAreInNobodysWay(t *testing.T) {
 	require.ErrorContains(t, err, `claim default/nic: request nic: device class "nic.example.com"`)
 }
 
+func TestAPodWithALimitIsSimulated(t *testing.T) {
+	t.Parallel()
+	const plain = "\n---\n{apiVersion: v1, kind: Pod, metadata: {namespace: team, name: plain}, spec: {containers: [{name: main, resources: {limits: {tranche.dev/gpu: 1}}}]}}\n"
+	cluster, err := os.ReadFile(clusterFile)
+	require.NoError(t, err)
+	table, err := simulate(t, string(cluster)+plain, "--cluster", "-", "--policy", "binpack")
+	require.NoError(t, err)
+	require.Regexp(t, `team/plain +binpack +1 of 1 +node-[bc]: 0\n`, table)
+}
+
 func TestWrongFlagsAreRefused(t *testing.T) {
 	t.Parallel()
 	ofTrace := []string{"--nodes", nodesFile, "--tasks", tasksFile}

@@ -37,12 +37,12 @@ func (a *ask) String() string { return a.kind + " " + a.name }
 // asksOf are the pods of the objects that are on no node yet, and the claims and
 // templates that none of them uses. Claims that hold cards already, and pods with
 // such claims only, are not asked for again.
-func asksOf(o *Objects) []ask {
+func asksOf(o *Objects, known classes) []ask {
 	var asks []ask
 	used := map[any]bool{}
 	for i := range o.Pods {
-		if pod := &o.Pods[i]; pod.Spec.NodeName == "" && asksForCards(pod) {
-			if ask := o.askOf(pod, used); ask.err != nil || len(ask.claims) > 0 {
+		if pod := &o.Pods[i]; pod.Spec.NodeName == "" {
+			if ask := o.askOf(pod, known, used); ask.err != nil || len(ask.claims) > 0 {
 				asks = append(asks, ask)
 			}
 		}
@@ -105,7 +105,7 @@ func (a *asker) part(claim *resourceapi.ResourceClaimSpec, request *resourceapi.
 	if exactly == nil {
 		return placement.Part{}, errors.New("firstAvailable is not simulated: give the alternative to try as exactly")
 	}
-	class, known := a.classes[exactly.DeviceClassName]
+	class, known := a.classes.byName[exactly.DeviceClassName]
 	if !known {
 		return placement.Part{}, fmt.Errorf("device class %q does not come with Tranche, and no file has it: kubectl get deviceclasses -o json exports it", exactly.DeviceClassName)
 	}

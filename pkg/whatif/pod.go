@@ -6,43 +6,23 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
-
-	"github.com/tranche-dra/tranche/deviceclasses"
 )
 
 // resourcePrefix of what stands for cards in a pod's limits.
 const resourcePrefix = "tranche.dev/"
 
-// asksForCards tells whether the pod is of interest here.
-func asksForCards(pod *corev1.Pod) bool {
-	return len(pod.Spec.ResourceClaims) > 0 || limitOf(pod) != ""
-}
-
-// limitOf is the resource by which the pod asks for cards without a claim.
-func limitOf(pod *corev1.Pod) string {
-	for _, containers := range [][]corev1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
-		for i := range containers {
-			for resource := range containers[i].Resources.Limits {
-				if strings.HasPrefix(string(resource), resourcePrefix) {
-					return string(resource)
-				}
-			}
-		}
-	}
-	return ""
-}
-
 // askOf is the pod with the claims that it uses, which are marked as used even where
 // the pod cannot be tried: without it they are not what waits.
-func (o *Objects) askOf(pod *corev1.Pod, used map[any]bool) ask {
+func (o *Objects) askOf(pod *corev1.Pod, known classes, used map[any]bool) ask {
 	ask := ask{kind: "pod", name: name(pod.Namespace, pod.Name), pod: pod.Spec}
 	held := 0
-	for i := range pod.Spec.ResourceClaims {
-		spec, holds, err := o.claimOf(pod, &pod.Spec.ResourceClaims[i])
+	take := func(spec *resourceapi.ResourceClaimSpec, holds bool, err error) {
 		switch {
 		case err != nil:
 			ask.err = cmp.Or(ask.err, err)
@@ -53,16 +33,59 @@ func (o *Objects) askOf(pod *corev1.Pod, used map[any]bool) ask {
 			ask.claims = append(ask.claims, spec)
 		}
 	}
-	if limit := limitOf(pod); limit != "" {
-		ask.err = fmt.Errorf("limits of %s are not simulated: give a claim of class %s", limit, deviceclasses.Card)
+	for i := range pod.Spec.ResourceClaims {
+		take(o.claimOf(pod, &pod.Spec.ResourceClaims[i]))
+	}
+	if made := pod.Status.ExtendedResourceClaimStatus; made != nil {
+		take(o.made(pod.Namespace, made.ResourceClaimName))
+	} else if spec, err := known.limitsOf(pod); err != nil || len(spec.Devices.Requests) > 0 {
+		take(spec, false, err)
+	}
+	if len(ask.claims) == 0 || ask.err != nil {
+		return ask
 	}
 	if a := pod.Spec.Affinity; a != nil && a.NodeAffinity != nil && a.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution != nil {
 		ask.err = errors.New("node affinity is not simulated: give a nodeSelector")
 	}
-	if held > 0 && len(ask.claims) > 0 {
+	if held > 0 {
 		ask.err = errors.New("it holds some of its cards already: where they are is not simulated")
 	}
 	return ask
+}
+
+// limitsOf the pod are the claim that the scheduler makes of them, with a request for
+// each container and resource that stands for devices.
+func (c classes) limitsOf(pod *corev1.Pod) (*resourceapi.ResourceClaimSpec, error) {
+	spec := &resourceapi.ResourceClaimSpec{}
+	count := func(limits corev1.ResourceList) error {
+		for _, resource := range slices.Sorted(maps.Keys(limits)) {
+			class, quantity := c.byResource.GetDeviceClass(resource), limits[resource]
+			switch {
+			case quantity.IsZero():
+			case class != nil:
+				spec.Devices.Requests = append(spec.Devices.Requests, resourceapi.DeviceRequest{
+					Name: string(resource), Exactly: &resourceapi.ExactDeviceRequest{DeviceClassName: class.Name, Count: quantity.Value()},
+				})
+			case strings.HasPrefix(string(resource), resourcePrefix):
+				return fmt.Errorf("limit of %s: no device class has it as its extended resource", resource)
+			}
+		}
+		return nil
+	}
+	for i := range pod.Spec.InitContainers {
+		if err := count(pod.Spec.InitContainers[i].Resources.Limits); err != nil {
+			return nil, err
+		}
+	}
+	if len(spec.Devices.Requests) > 0 { // they may share with the containers that follow
+		return nil, fmt.Errorf("limit of %s: those of init containers are not simulated", spec.Devices.Requests[0].Name)
+	}
+	for i := range pod.Spec.Containers {
+		if err := count(pod.Spec.Containers[i].Resources.Limits); err != nil {
+			return nil, err
+		}
+	}
+	return spec, nil
 }
 
 // claimOf finds the claim that was made for the pod, and whether it holds cards, or
@@ -76,13 +99,7 @@ func (o *Objects) claimOf(pod *corev1.Pod, ref *corev1.PodResourceClaim) (spec *
 	}
 	switch {
 	case claim != nil:
-		for i := range o.Claims {
-			c := &o.Claims[i]
-			if c.Namespace == pod.Namespace && c.Name == *claim {
-				return &c.Spec, c.Status.Allocation != nil, nil
-			}
-		}
-		return nil, false, fmt.Errorf("claim %s is not in the file", *claim)
+		return o.made(pod.Namespace, *claim)
 	case ref.ResourceClaimTemplateName != nil:
 		for i := range o.Templates {
 			if t := &o.Templates[i]; t.Namespace == pod.Namespace && t.Name == *ref.ResourceClaimTemplateName {
@@ -92,4 +109,14 @@ func (o *Objects) claimOf(pod *corev1.Pod, ref *corev1.PodResourceClaim) (spec *
 		return nil, false, fmt.Errorf("template %s is not in the file", *ref.ResourceClaimTemplateName)
 	}
 	return nil, false, fmt.Errorf("claim %s names neither a claim nor a template", ref.Name)
+}
+
+// made finds the claim, and tells whether it holds cards.
+func (o *Objects) made(namespace, name string) (spec *resourceapi.ResourceClaimSpec, holds bool, err error) {
+	for i := range o.Claims {
+		if c := &o.Claims[i]; c.Namespace == namespace && c.Name == name {
+			return &c.Spec, c.Status.Allocation != nil, nil
+		}
+	}
+	return nil, false, fmt.Errorf("claim %s is not in the file", name)
 }

@@ -210,10 +210,6 @@ func TestPodsThatCannotBeSimulatedAreRefused(t *testing.T) {
 			"", held + card("", "") + strings.Replace(pod(""), "[{", "[{name: held, resourceClaimName: held}, {", 1),
 			"pod team/pod: it holds some of its cards already",
 		},
-		"a limit": {
-			"", "{apiVersion: v1, kind: Pod, metadata: {name: pod}, spec: {containers: [{name: c, resources: {limits: {tranche.dev/gpu: 1}}}]}}",
-			"pod pod: limits of tranche.dev/gpu are not simulated: give a claim of class card.tranche.dev",
-		},
 		"requests that tolerate different things": {
 			"", "{apiVersion: resource.k8s.io/v1, kind: ResourceClaim, metadata: {name: two}, spec: {devices: {requests: [" +
 				"{name: a, exactly: {deviceClassName: card.tranche.dev}}, {name: b, exactly: {deviceClassName: card.tranche.dev, tolerations: [{operator: Exists}]}}]}}}",

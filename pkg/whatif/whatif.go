@@ -121,7 +121,7 @@ func (c *cluster) trials(ctx context.Context, o, comes *Objects, report *Report)
 	}
 	asker := &asker{ctx: ctx, cluster: c, classes: known}
 	var trials []trial
-	for _, ask := range asksOf(from) {
+	for _, ask := range asksOf(from, known) {
 		trial, err := asker.trial(&ask)
 		switch {
 		case err == nil:
