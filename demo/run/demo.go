@@ -43,6 +43,9 @@ const whatToTry = `Try next:
   kubectl exec part-b -- fill vmm 512         memory by another way, up to the same limit
   kubectl -n tranche-system exec ds/tranche-arbiter -- /usr/bin/tranche-arbiter status
                                               who has the cards at the moment
+  kubectl get nodes,resourceslices,resourceclaims,deviceclasses -A -o json |
+    kubectl tranche simulate --cluster - --claims demo/examples/whole-card/pod.yaml
+                                              why that pod waits, and what other policies would do
   kubectl -n tranche-system logs ds/tranche-node
                                               what the driver did
 More examples are in demo/examples.`
