@@ -18,6 +18,9 @@ import (
 
 // Row is one figure.
 type Row struct {
+	// Subject is what several rows in a line are about, and is printed above them; empty
+	// for nothing.
+	Subject string
 	// Metric says in words what was measured, "prepare p99, 16 claims at once".
 	Metric string
 	// Value in Unit.
@@ -40,7 +43,8 @@ type Row struct {
 
 // fields is a row as programs read it.
 type fields struct {
-	Metric string `json:"metric"`
+	Subject string `json:"subject,omitempty"`
+	Metric  string `json:"metric"`
 	// Value is null where it could not be measured.
 	Value     *float64 `json:"value"`
 	Unit      string   `json:"unit"`
@@ -56,7 +60,7 @@ type fields struct {
 // MarshalJSON implements json.Marshaler.
 func (r Row) MarshalJSON() ([]byte, error) {
 	out := fields{
-		Metric: r.Metric, Unit: r.Unit,
+		Subject: r.Subject, Metric: r.Metric, Unit: r.Unit,
 		Target: r.Target.String(), Reference: r.Reference, Source: r.Source, Remark: r.Remark, Missing: r.Missing,
 	}
 	if r.Missing == "" {
@@ -110,12 +114,12 @@ func check(rows []Row) error {
 	if len(rows) == 0 {
 		return fmt.Errorf("%w: nothing was measured", ErrRow)
 	}
-	seen := make(map[string]bool, len(rows))
+	seen := make(map[[2]string]bool, len(rows))
 	for i, r := range rows {
 		switch {
 		case r.Metric == "":
 			return fmt.Errorf("%w %d: it has no metric", ErrRow, i+1)
-		case seen[r.Metric]:
+		case seen[[2]string{r.Subject, r.Metric}]:
 			return fmt.Errorf("%w %d: %q is there twice", ErrRow, i+1, r.Metric)
 		case r.Unit == "" && r.Missing == "":
 			return fmt.Errorf("%w %d: %q has no unit", ErrRow, i+1, r.Metric)
@@ -124,7 +128,7 @@ func check(rows []Row) error {
 		case (r.Target.Set() || r.Reference != "") && r.Source == "":
 			return fmt.Errorf("%w %d: %q does not say where its target or reference comes from", ErrRow, i+1, r.Metric)
 		}
-		seen[r.Metric] = true
+		seen[[2]string{r.Subject, r.Metric}] = true
 	}
 	return nil
 }
@@ -149,11 +153,15 @@ func (n *notes) refer(text string) string {
 func plain(s string) string { return strings.Join(strings.Fields(s), " ") }
 
 func table(w io.Writer, name string, rows []Row) error {
-	var text strings.Builder
+	var aligned, text strings.Builder
 	var below notes
-	out := tabwriter.NewWriter(&text, 0, 8, 2, ' ', 0)
+	out := tabwriter.NewWriter(&aligned, 0, 8, 2, ' ', 0)
 	fmt.Fprintln(out, "FIGURE\tMEASURED\tTARGET\tHOLDS\tREFERENCE\tNOTES")
 	for _, r := range rows {
+		metric := plain(r.Metric)
+		if r.Subject != "" {
+			metric = "  " + metric
+		}
 		value, target, holds := number(r.Value)+" "+r.Unit, "", ""
 		if r.Missing != "" {
 			value = "not measured"
@@ -170,14 +178,28 @@ func table(w io.Writer, name string, rows []Row) error {
 				numbers = append(numbers, number)
 			}
 		}
-		cells := []string{r.Metric, value, target, holds, r.Reference, strings.Join(numbers, ", ")}
+		cells := []string{value, target, holds, r.Reference, strings.Join(numbers, ", ")}
 		for i, c := range cells {
 			cells[i] = orDash(plain(c))
 		}
-		fmt.Fprintln(out, strings.Join(cells, "\t"))
+		fmt.Fprintln(out, metric+"\t"+strings.Join(cells, "\t"))
 	}
 	if err := out.Flush(); err != nil {
 		return err
+	}
+	// Subjects come between the lines when these are aligned: they are no cells.
+	header, lines, _ := strings.Cut(aligned.String(), "\n")
+	fmt.Fprintln(&text, header)
+	subject := ""
+	for i, line := range slices.Collect(strings.Lines(lines)) {
+		if now := rows[i].Subject; now != subject && now != "" {
+			fmt.Fprintln(&text, plain(now))
+		}
+		subject = rows[i].Subject
+		text.WriteString(line)
+	}
+	if len(below) > 0 {
+		text.WriteString("\n")
 	}
 	for i, note := range below {
 		fmt.Fprintf(&text, "%d: %s\n", i+1, note)

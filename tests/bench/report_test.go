@@ -25,6 +25,8 @@ func rows() []Row {
 		{Metric: "claims decoded", Value: 123456.789, Unit: "claims/s"},
 		{Metric: "throughput kept", Value: 98.25, Unit: "%", Target: AtLeast(97), Reference: "a\tb\nc", Source: "a paper", Remark: "the machine\nstood still"},
 		{Metric: "time to wake", Unit: "ms", Target: AtMost(5), Source: "a paper", Missing: "nobody woke"},
+		{Subject: "a share that sleeps by turns, beside others that do not", Metric: "time to wake", Value: 4, Unit: "ms"},
+		{Subject: "a share that sleeps by turns, beside others that do not", Metric: "part of the card", Value: 20, Unit: "%"},
 		{Metric: "time to sleep", Missing: "nobody woke", Remark: "the machine stood still"},
 	}
 }

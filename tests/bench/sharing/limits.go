@@ -123,7 +123,7 @@ func (w *world) burst(ctx context.Context, c contender, k kernel) ([]bench.Row, 
 	// A tenth of each sleep is left to what the sleeper still had in flight.
 	asleep := over(spans(woke, -burstOff*9/10, 0), func(s span) float64 { return parts(rec.cards[0], 2, s)[1] })
 	awake := over(spans(woke, 0, burstOn), func(s span) float64 { return parts(rec.cards[0], 2, s)[0] })
-	const source = ownTarget + "; xGPU: documentation of Huawei Cloud CCE"
+	const source = ownTarget + "; xGPU: Huawei Cloud"
 	remark := fmt.Sprintf("the share woke %d times; %s", len(took), rec.machine())
 	return []bench.Row{
 		{Metric: "part of the card while the other sleeps", Value: asleep.median, Unit: "%", Target: bench.AtLeast(97), Source: ownTarget, Remark: remark},

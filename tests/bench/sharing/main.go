@@ -211,7 +211,7 @@ func (w *world) measure(ctx context.Context, chosen []scenario, contenders []con
 				return append(all, rows...), fmt.Errorf("%s: %w", s.name, err)
 			}
 			for i := range more {
-				more[i].Metric = s.name + ", " + more[i].Metric
+				more[i].Subject = s.name
 			}
 			rows = merge(rows, more, c.name)
 		}

@@ -113,7 +113,9 @@ func TestAFigureThatCannotBeTakenDoesNotEndTheRun(t *testing.T) {
 	}, []contender{{name: "ours"}})
 	require.NoError(t, err)
 	require.Equal(t, []bench.Row{
-		{Metric: "first, p50", Value: 1, Unit: "ms"}, {Metric: "second", Missing: "nobody woke"}, {Metric: "third, p50", Value: 1, Unit: "ms"},
+		{Subject: "first", Metric: "p50", Value: 1, Unit: "ms"},
+		{Metric: "second", Missing: "nobody woke"},
+		{Subject: "third", Metric: "p50", Value: 1, Unit: "ms"},
 	}, rows)
 	require.Len(t, bench.Missed(rows), 1)
 	require.NoError(t, bench.Report(io.Discard, "sharing", t.TempDir(), rows))
@@ -127,8 +129,8 @@ func TestAFigureThatCannotBeTakenDoesNotEndTheRun(t *testing.T) {
 
 func TestOnlyTheOtherOnesFigureCannotBeTaken(t *testing.T) {
 	t.Parallel()
-	ours := []bench.Row{{Metric: "s, a", Value: 1, Unit: "ms"}}
-	require.Equal(t, []bench.Row{{Metric: "s, a", Value: 1, Unit: "ms", Reference: "theirs here not measured", Source: "this run"}},
+	ours := []bench.Row{{Subject: "s", Metric: "a", Value: 1, Unit: "ms"}}
+	require.Equal(t, []bench.Row{{Subject: "s", Metric: "a", Value: 1, Unit: "ms", Reference: "theirs here not measured", Source: "this run"}},
 		without(ours, "s", "theirs", "nobody woke"))
 }
 

@@ -129,7 +129,7 @@ func stops(rec record, k kernel) []bench.Row {
 		for _, p := range []int{50, 99} {
 			row := bench.Row{
 				Metric: fmt.Sprintf("%s, p%d", of.metric, p), Value: bench.Milliseconds(bench.Percentile(of.times, p)), Unit: "ms",
-				Reference: of.reference, Source: "qGPU: documentation of Tencent Cloud TKE",
+				Reference: of.reference, Source: "qGPU: Tencent Cloud",
 				Remark: fmt.Sprintf("%d times, the longest %.2f ms", len(of.times), bench.Milliseconds(bench.Percentile(of.times, 100))),
 			}
 			if len(of.times) == 0 {
