@@ -6,6 +6,9 @@ import (
 	"bytes"
 	"context"
 	"math"
+	"regexp"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -49,6 +52,17 @@ func TestCompare(t *testing.T) {
 	golden.Equal(t, "openb.golden.txt", table.Bytes())
 	require.NoError(t, report.WriteJSON(&json))
 	golden.Equal(t, "openb.golden.json", json.Bytes())
+}
+
+func TestColumnsAreToldApart(t *testing.T) {
+	t.Parallel()
+	report := replay.Report{Policies: []replay.Summary{{Free: replay.Free{CardMemory: 1}}}}
+	var table bytes.Buffer
+	require.NoError(t, report.WriteTable(&table))
+	header := regexp.MustCompile("  +").Split(strings.Split(table.String(), "\n")[2], -1)
+	require.Len(t, header, 12, "with the memory of cards")
+	slices.Sort(header)
+	require.Len(t, slices.Compact(header), 12)
 }
 
 func TestCompareEndsWithItsContext(t *testing.T) {

@@ -52,10 +52,10 @@ func (r Report) WriteTable(w io.Writer) error {
 	fmt.Fprintf(&text, "%s, %s; %s in the trace, %s %% of all compute asked for; mean of %s\n\n",
 		count(r.Nodes, "node"), count(r.Cards, "card"), count(r.Tasks, "task"), percent(r.Load), count(len(r.Seeds), "replay"))
 	out := tabwriter.NewWriter(&text, 0, 8, 2, ' ', 0)
-	header := []string{"POLICY", "ALLOCATED AT 100 %", "IN THE END", "FROM", "TO", "DROPPED", "FREE CARDS", "STRANDED", "FREE HOST MEMORY", "STRANDED"}
+	header := []string{"POLICY", "ALLOCATED AT 100 %", "IN THE END", "FROM", "TO", "DROPPED", "FREE CARDS", "STRANDED CARDS", "FREE HOST MEMORY", "STRANDED HOST MEMORY"}
 	memory := r.cardMemory()
 	if memory {
-		header = append(header, "FREE CARD MEMORY", "STRANDED")
+		header = append(header, "FREE CARD MEMORY", "STRANDED CARD MEMORY")
 	}
 	fmt.Fprintln(out, strings.Join(header, "\t"))
 	for i := range r.Policies {

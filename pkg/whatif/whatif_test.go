@@ -6,6 +6,8 @@ import (
 	"bytes"
 	"encoding/json"
 	"os"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -47,6 +49,16 @@ func TestCompare(t *testing.T) {
 	golden.Equal(t, "team.golden.txt", table.Bytes())
 	require.NoError(t, report.WriteJSON(&text))
 	golden.Equal(t, "team.golden.json", text.Bytes())
+}
+
+func TestColumnsAreToldApart(t *testing.T) {
+	t.Parallel()
+	var table bytes.Buffer
+	require.NoError(t, waiting(t, "").WriteTables(&table))
+	header := regexp.MustCompile("  +").Split(strings.Split(table.String(), "\n")[2], -1)
+	require.Len(t, header, 9)
+	slices.Sort(header)
+	require.Len(t, slices.Compact(header), 9)
 }
 
 func TestClaimsThatWaitAreTriedByThemselves(t *testing.T) {

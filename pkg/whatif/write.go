@@ -25,7 +25,7 @@ func (r *Report) WriteTables(w io.Writer) error {
 	var text strings.Builder
 	fmt.Fprintf(&text, "nodes: %d; cards: %d; claims asked for: %d\n\n", r.Nodes, r.Cards, r.Asked)
 	out := tabwriter.NewWriter(&text, 0, 8, 2, ' ', 0)
-	fmt.Fprintln(out, "POLICY\tPLACED\tALLOCATED BEFORE\tAFTERWARDS\tWHOLE CARDS FREE\tFREE CARDS\tSTRANDED\tFREE CARD MEMORY\tSTRANDED")
+	fmt.Fprintln(out, "POLICY\tPLACED\tALLOCATED BEFORE\tAFTERWARDS\tWHOLE CARDS FREE\tFREE CARDS\tSTRANDED CARDS\tFREE CARD MEMORY\tSTRANDED CARD MEMORY")
 	for i := range r.Policies {
 		o := &r.Policies[i]
 		fmt.Fprintf(out, "%s\t%d of %d\t%.1f %%\t%.1f %%\t%d\t%.2f\t%.2f\t%d MiB\t%d MiB\n", o.Policy, o.Placed, r.Asked, 100*o.Before, 100*o.Allocated,
