@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/tranche-dra/tranche/pkg/whatif"
@@ -42,6 +43,10 @@ func TestSimulationAgreesWithTheScheduler(t *testing.T) {
 	f.agrees(t, "share", share)
 	require.Equal(t, emptier, f.at(t, "share"))
 
+	f.class(t, fuller)
+	f.agrees(t, "own-class", kube.Request("gpu", ownClass, 1, kube.Share("10", "2Gi")))
+	require.Equal(t, fuller, f.at(t, "own-class"))
+
 	f.taint(t, emptier)
 	f.agrees(t, "beside-a-taint", share)
 	beside := f.at(t, "beside-a-taint")
@@ -50,18 +55,43 @@ func TestSimulationAgreesWithTheScheduler(t *testing.T) {
 
 	tolerant := *share.DeepCopy()
 	tolerant.Exactly.Tolerations = []resourceapi.DeviceToleration{{Key: taintKey, Operator: resourceapi.DeviceTolerationOpExists}}
-	tolerant.Exactly.Selectors = []resourceapi.DeviceSelector{{CEL: &resourceapi.CELDeviceSelector{
-		Expression: fmt.Sprintf(`device.attributes["gpu.tranche.dev"].uuid == %q`, *asPublished(t, emptier).Attributes["uuid"].StringValue),
-	}}}
+	tolerant.Exactly.Selectors = isCard(t, emptier)
 	f.agrees(t, "tolerant", tolerant)
 	require.Equal(t, emptier, f.at(t, "tolerant"))
 
 	f.agrees(t, "none", kube.Request("gpu", "card.tranche.dev", 2, nil))
 
+	plain := kube.Sleeper("plain")
+	plain.Spec.NodeSelector = map[string]string{fakeLabel: f.name}
+	plain.Spec.Containers[0].Resources.Limits = corev1.ResourceList{"tranche.dev/gpu": resource.MustParse("1")}
+	f.agreesOn(t, plain)
+	require.Equal(t, fuller.Pool, f.at(t, "plain").Pool)
+
 	_, err = kube.Kubectl(t.Context(), "cordon", fuller.Pool)
 	require.NoError(t, err)
 	f.agrees(t, "cordoned", share)
 	require.Equal(t, beside, f.at(t, "cordoned"))
+}
+
+const ownClass = "simulated.tranche.dev"
+
+// class of one's own, which selects the card.
+func (f fakes) class(t *testing.T, card kube.Device) {
+	t.Helper()
+	known := client.ResourceV1().DeviceClasses()
+	_, err := known.Create(t.Context(), &resourceapi.DeviceClass{
+		ObjectMeta: metav1.ObjectMeta{Name: ownClass},
+		Spec:       resourceapi.DeviceClassSpec{Selectors: isCard(t, card)},
+	}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, known.Delete(context.Background(), ownClass, metav1.DeleteOptions{})) })
+}
+
+func isCard(t *testing.T, card kube.Device) []resourceapi.DeviceSelector {
+	t.Helper()
+	return []resourceapi.DeviceSelector{{CEL: &resourceapi.CELDeviceSelector{
+		Expression: fmt.Sprintf(`device.driver == "gpu.tranche.dev" && device.attributes["gpu.tranche.dev"].uuid == %q`, *asPublished(t, card).Attributes["uuid"].StringValue),
+	}}}
 }
 
 const taintKey = "e2e.tranche.dev/service"
@@ -81,16 +111,22 @@ func (f fakes) taint(t *testing.T, card kube.Device) {
 	t.Cleanup(func() { require.NoError(t, rules.Delete(context.Background(), f.name, metav1.DeleteOptions{})) })
 }
 
-// agrees simulates a pod with the request on what kubectl prints of the cluster, then
-// creates it and compares.
+// agrees compares for a pod with the request.
 func (f fakes) agrees(t *testing.T, name string, request resourceapi.DeviceRequest) {
 	t.Helper()
-	template, pod := kube.Template(name, request), f.sleeper(name, name)
+	template := kube.Template(name, request)
 	template.TypeMeta = metav1.TypeMeta{APIVersion: resourceapi.SchemeGroupVersion.String(), Kind: "ResourceClaimTemplate"}
-	pod.TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"}
-	said := f.simulate(t, template, pod)
-
 	f.template(t, name, request)
+	f.agreesOn(t, f.sleeper(name, name), template)
+}
+
+// agreesOn simulates the pod on what kubectl prints of the cluster, then creates it
+// and compares. It comes with what it uses.
+func (f fakes) agreesOn(t *testing.T, pod *corev1.Pod, with ...any) {
+	t.Helper()
+	name := pod.Name
+	pod.TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"}
+	said := f.simulate(t, append(with, pod)...)
 	f.create(t, pod)
 	if said.Placed == 0 {
 		reason, _, _ := strings.Cut(said.Missing, ";")
@@ -103,16 +139,16 @@ func (f fakes) agrees(t *testing.T, name string, request resourceapi.DeviceReque
 	require.Equal(t, []whatif.Place{{Node: card.Pool, Card: strconv.FormatInt(*asPublished(t, card).Attributes["index"].IntValue, 10)}}, said.On)
 }
 
-// simulate tells what would become of the pod.
-func (f fakes) simulate(t *testing.T, template *resourceapi.ResourceClaimTemplate, pod *corev1.Pod) whatif.Claim {
+// simulate tells what would become of what comes.
+func (f fakes) simulate(t *testing.T, comes ...any) whatif.Claim {
 	t.Helper()
 	dir := t.TempDir()
 	cluster, claims := filepath.Join(dir, "cluster.json"), filepath.Join(dir, "claims.json")
-	export, err := kube.Kubectl(t.Context(), "get", "nodes,resourceslices,resourceclaims,devicetaintrules", "-A", "-o", "json")
+	export, err := kube.Kubectl(t.Context(), "get", "nodes,resourceslices,resourceclaims,deviceclasses,devicetaintrules", "-A", "-o", "json")
 	require.NoError(t, err)
 	require.NoError(t, os.WriteFile(cluster, []byte(export), 0o600))
 	var asked []byte
-	for _, object := range []any{template, pod} {
+	for _, object := range comes {
 		text, err := json.Marshal(object)
 		require.NoError(t, err)
 		asked = append(append(asked, text...), "\n---\n"...)
