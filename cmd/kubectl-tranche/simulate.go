@@ -52,13 +52,14 @@ func newSimulate() *cobra.Command {
 			"and gpu_milli (thousandths of a card), and may have cpu_milli, memory_mib, gpu_memory_mib, gpu_spec\n" +
 			"(models that will do, divided by |) and class. All tasks arrive, and others drawn from them, until --load\n" +
 			"is asked for, in random order; none leaves; one that does not fit is dropped.\n\n" +
-			"A cluster is what kubectl prints of it, devicetaintrules included where there are some. Device classes of the\n" +
-			"files are used beside and before those that come with Tranche, the cluster's before those of --claims. What\n" +
-			"comes is claims, templates, and pods with those that they use, or with limits of tranche.dev/gpu. Taints of\n" +
-			"cards and nodes count, and what tolerates them, and nodeSelector; a claim without a pod goes to any node that\n" +
-			"has no taint. CPU and memory of the nodes are not looked at, nor are policies that pods name: those of\n" +
-			"--policy are compared. Node affinity, constraints and devices of other drivers are refused in --claims; what\n" +
-			"waits in the cluster and has such is left out and listed.",
+			"A cluster is what kubectl prints of it, devicetaintrules included where there are some, and pods where those\n" +
+			"that wait are to be tried. Device classes of the files are used beside and before those that come with\n" +
+			"Tranche, the cluster's before those of --claims. What comes is claims, templates, and pods with those that\n" +
+			"they use, or with limits of tranche.dev/gpu. Taints of cards and nodes count, and what tolerates them, and\n" +
+			"nodeSelector; a claim without a pod goes to any node that has no taint. CPU and memory of the nodes are not\n" +
+			"looked at, nor are policies that pods name: those of --policy are compared. Node affinity, constraints and\n" +
+			"devices of other drivers are refused in --claims; what waits in the cluster and has such is left out and\n" +
+			"listed.",
 		Example: "  kubectl tranche simulate --nodes nodes.csv --tasks tasks.csv --plot allocation.svg\n" +
 			"  kubectl get nodes,resourceslices,resourceclaims,deviceclasses -A -o json | kubectl tranche simulate --cluster - --claims claim.yaml --count 20",
 		Args:         cobra.NoArgs,
