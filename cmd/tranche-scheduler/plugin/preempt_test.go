@@ -3,7 +3,9 @@
 package plugin_test
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
@@ -136,6 +138,22 @@ func (c *crowd) waitsFor(name string) string {
 		return ""
 	})
 	return c.message(name)
+}
+
+// wasTold requires that the pod's condition said so at some time, be it another one by now.
+func (c *crowd) wasTold(name, message string) {
+	c.Helper()
+	quoted, err := json.Marshal(message)
+	require.NoError(c, err)
+	c.until(name+" is told", func() string {
+		for _, action := range c.client.Actions() {
+			patch, ok := action.(clienttesting.PatchAction)
+			if ok && patch.GetName() == name && bytes.Contains(patch.GetPatch(), quoted) {
+				return ""
+			}
+		}
+		return "it says " + c.message(name)
+	})
 }
 
 // keepsNobodyOut requires that nothing is expected for the pod: it is decided in one
@@ -393,9 +411,9 @@ func TestRoomOfWhoIsGoneIsGivenAway(t *testing.T) {
 	t.Parallel()
 	c := newCrowd(t, machines(1, "node")...)
 	c.settle("victim", share("10", "30Gi"))
-	require.Equal(t, noCard+"no card has 10 percent compute and 35 GiB free: 1 card lacks memory; less urgent pods give way on node node",
-		c.refusedAs("urgent", share("10", "35Gi"), withPriority(urgent)))
+	c.come("urgent", share("10", "35Gi"), withPriority(urgent))
 	c.gone("victim")
+	c.wasTold("urgent", noCard+"no card has 10 percent compute and 35 GiB free: 1 card lacks memory; less urgent pods give way on node node")
 	c.nominated("urgent")
 	require.NotEmpty(t, c.refusedAs("small", share("10", "6Gi")))
 	require.NoError(t, c.client.CoreV1().Pods(namespace).Delete(t.Context(), "urgent", metav1.DeleteOptions{}))
