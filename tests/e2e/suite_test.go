@@ -215,7 +215,7 @@ func (n team) waits(t *testing.T, name string) {
 		message = scheduled.Message
 		return scheduled.Status == corev1.ConditionFalse
 	}, patience, tick, "pod %s is waiting", name)
-	require.Regexp(t, "no (card|node) has|cannot allocate all claims", message)
+	require.Regexp(t, "no card is unused|no (card|node) has|cannot allocate all claims", message)
 }
 
 // results of all claims of a pod, in order.
