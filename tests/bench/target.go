@@ -2,7 +2,10 @@
 
 package bench
 
-import "strconv"
+import (
+	"math"
+	"strconv"
+)
 
 // bound is the side on which a target is met.
 type bound uint8
@@ -53,11 +56,17 @@ func (t Target) String() string {
 	}
 }
 
+// noise is what sums of fractions leave that should be nothing.
+const noise = 1e-9
+
 // number prints four significant digits where there is a fraction, and whole
 // numbers in full: a count must not be rounded, a time need not be exact.
 func number(v float64) string {
 	if v >= 1000 || v <= -1000 {
 		return strconv.FormatFloat(v, 'f', 0, 64)
+	}
+	if math.Abs(v) < noise {
+		return "0"
 	}
 	rounded, err := strconv.ParseFloat(strconv.FormatFloat(v, 'g', 4, 64), 64)
 	if err != nil {

@@ -38,12 +38,13 @@ func TestTarget(t *testing.T) {
 func TestNumbersAreShortAndWholeOnesExact(t *testing.T) {
 	t.Parallel()
 	for want, value := range map[string]float64{
-		"0":         0,
 		"20":        20,
 		"7.123":     7.123456,
 		"0.0001235": 0.00012346,
 		"999.9":     999.94,
 		"1000":      999.96,
+		"0":         1.776e-14,
+		"0.000012":  1.2e-5,
 		"1235":      1234.5678,
 		"123457":    123456.789,
 		"-0.5":      -0.5,
