@@ -24,7 +24,8 @@ const (
 	// offline share with kernels of 0.05 ms does not keep the card busy.
 	offlineWindow = 500 * time.Microsecond
 	// stuckAfter is by how much work in flight may be late before it is asked whether it
-	// can end at all: a few windows. After drainLimit others have the card anyway.
+	// can end at all: a few windows, from when the last of its processes had drained. After
+	// drainLimit others have the card anyway.
 	stuckAfter = 4 * shareWindow
 	drainLimit = 100 * time.Millisecond
 )
@@ -57,10 +58,11 @@ type tenant struct {
 	word uint32
 	// closed is the first word since it was open.
 	closed uint32
-	// draining since: closed, and not known to have nothing in flight. ends is when it
-	// should have ended, by the processes' word at the last look. late is when to see
+	// draining since: closed, and not known to have nothing in flight, as undrained processes of it
+	// are not. ends is when it should have ended, by the processes' word at the last look. late is when to see
 	// whether it can, which was put off once to wait for that.
 	draining          bool
+	undrained         int
 	since, ends, late lease.Time
 	putOff            bool
 
@@ -192,7 +194,7 @@ func (c *compute) withhold(key share.Key, withheld bool, now lease.Time) {
 // look reads what the processes of a share say, and tells the scheduler what is new:
 // whether anything is. Any of it may be a lie, which is the liar's loss.
 func (c *compute) look(t *tenant, now lease.Time) (told bool) {
-	busy, waits, draining := 0, false, false
+	busy, undrained, waits := 0, 0, false
 	t.ends = 0
 	left := now // when nothing will be in flight any more
 	for _, a := range t.askers {
@@ -204,7 +206,7 @@ func (c *compute) look(t *tenant, now lease.Time) (told bool) {
 		busy++
 		waits = waits || a.demand.Waiting.Load() != 0
 		if !t.endedBy(drained) {
-			draining = true
+			undrained++
 			t.ends = max(t.ends, said(&a.demand.Ends))
 		} else if ends := said(&a.demand.Ends); ends <= now+wire.LeaseLead {
 			left = max(left, ends)
@@ -219,11 +221,15 @@ func (c *compute) look(t *tenant, now lease.Time) (told bool) {
 		t.busy = busy
 		t.grant.Window.Store(uint64(max(windowOf(t.Class)/time.Duration(max(busy, 1)), shortestWindow)))
 	}
+	if t.draining && undrained < t.undrained {
+		t.late = max(t.late, now+stuckAfter) // what is in flight of the others had to wait for that
+	}
+	t.undrained = undrained
 	switch {
-	case t.draining && !draining:
+	case t.draining && undrained == 0:
 		t.draining, told = false, true
 		c.scheduler.Drains(now, t.Key, left)
-	case !t.draining && draining && t.word&wire.LeaseState == wire.LeaseClosed:
+	case !t.draining && undrained > 0 && t.word&wire.LeaseState == wire.LeaseClosed:
 		// It was to have drained, and has not.
 		t.draining, told = true, true
 		c.scheduler.Lags(now, t.Key)
