@@ -176,7 +176,6 @@ func (b *board) rerate() {
 		if n == 0 {
 			continue
 		}
-		round := min(time.Duration(n)*b.config.Quantum, b.config.LongestQuantum)
 		var turns time.Duration
 		for _, t := range b.tenants {
 			if t.lower != lower || !t.counts() {
@@ -186,7 +185,7 @@ func (b *board) rerate() {
 			if t.gang == nil && t.ceiling < 1 {
 				*longest = min(*longest, (claims-1)*float64(b.config.Credit)/t.part)
 			}
-			t.length = time.Duration(t.rate * float64(round))
+			t.length = time.Duration(t.rate * float64(b.round(t, n)))
 			t.length = min(max(t.length, b.config.ShortestQuantum), b.config.LongestQuantum)
 			turns += t.length
 		}
@@ -194,6 +193,15 @@ func (b *board) rerate() {
 			b.quantum = turns / time.Duration(n)
 		}
 	}
+}
+
+// round of turns, one of which is that tenant's, while n want the card.
+func (b *board) round(t *tenant, n int) time.Duration {
+	quantum := b.config.Quantum
+	if t.ceiling < 1 {
+		quantum /= 2
+	}
+	return min(time.Duration(n)*quantum, b.config.LongestQuantum)
 }
 
 // gone: nothing is left of the tenant's last lease.

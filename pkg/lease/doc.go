@@ -78,9 +78,11 @@
 //
 // A turn is the tenant's rate of a round: as many times Config.Quantum as there are
 // tenants, LongestQuantum at most; and ShortestQuantum at least, whereupon a small tenant's
-// turns are rarer instead. So 20/30/50 have turns of 3, 4.5 and 7.5 ms, 10/90 of 2 and 9 ms,
+// turns are rarer instead. So 20/30/50 have turns of 4, 6 and 10 ms, 10/90 of 2 and 18 ms,
 // sixteen equal ones of 2 ms. A longer turn wastes less in hand-overs (some 50 us
-// on average), a shorter one makes others wait less. At the end of its turn the holder goes on if its lag is still the greatest.
+// on average), a shorter one makes others wait less. Tenants with a ceiling may pass it by a
+// turn: their rounds are of half of Quantum, so fixed 20/30/50 have 3, 4.5 and 7.5 ms.
+// At the end of its turn the holder goes on if its lag is still the greatest.
 //
 // Kernels are not interrupted, so turns are overrun; the overrun is a debt like any
 // other, and is paid by later turns. Debts are bounded by 10 s of the tenant's part (but

@@ -76,7 +76,8 @@ type Decision struct {
 // Config of a Scheduler. The zero value of a field means its default.
 type Config struct {
 	// Quantum is how long a lease lasts while others wait, and what a round of
-	// all who wait is cut into: 5 ms.
+	// all who wait is cut into: 10 ms. Half of it, of tenants with a ceiling, which they
+	// may pass by a turn.
 	Quantum time.Duration
 	// ShortestQuantum and LongestQuantum bound it where it adapts to the number
 	// and weights of those who wait: 2 ms and 20 ms.

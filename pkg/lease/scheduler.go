@@ -35,7 +35,7 @@ func New(c Config) *Scheduler {
 }
 
 func (c Config) withDefaults() Config {
-	c.Quantum = cmp.Or(c.Quantum, 5*time.Millisecond)
+	c.Quantum = cmp.Or(c.Quantum, 10*time.Millisecond)
 	c.ShortestQuantum = cmp.Or(c.ShortestQuantum, 2*time.Millisecond)
 	c.LongestQuantum = cmp.Or(c.LongestQuantum, 20*time.Millisecond)
 	c.Credit = cmp.Or(c.Credit, 20*time.Millisecond)

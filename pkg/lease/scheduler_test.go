@@ -145,9 +145,9 @@ func TestDecisions(t *testing.T) {
 				{0, wants("a", true), []lease.Change{{"a", open}}, lease.Never},
 				{0, wants("b", true), []lease.Change{{"a", contended}}, ms},
 				{ms, nothing, []lease.Change{{"a", closed}}, 101 * ms},
-				{2 * ms, drained("a"), []lease.Change{{"b", contended}}, 7 * ms},
-				{7 * ms, nothing, []lease.Change{{"b", closed}}, 107 * ms},
-				{107 * ms, nothing, []lease.Change{{"a", contended}}, 0},
+				{2 * ms, drained("a"), []lease.Change{{"b", contended}}, 12 * ms},
+				{12 * ms, nothing, []lease.Change{{"b", closed}}, 112 * ms},
+				{112 * ms, nothing, []lease.Change{{"a", contended}}, 0},
 			},
 		},
 		"online work does not wait for offline work to drain": {
