@@ -68,12 +68,23 @@ struct simcard_slot {
 	uint64_t reserved[11];
 };
 
-/* One stretch of time that a process had the card for itself. */
+/* simcard_run.what, low byte: a stretch of kernels, for which the process had the card for itself, or
+ * of copies, which run beside kernels, also those of others. The other three bytes are
+ * the low 24 bits of the run's index divided by SIMCARD_LOG, and what is written
+ * last: a run whose number does not fit is not written yet, or no longer there.
+ * Runs of one slot and kind are in the order of time; others need not
+ * be, because each process writes its own when it next looks at the time. */
+enum simcard_what {
+	SIMCARD_KERNELS = 1,
+	SIMCARD_COPIES = 2,
+};
+
+/* One stretch of time. */
 struct simcard_run {
 	uint64_t start;
 	uint64_t end;
 	uint32_t slot;
-	uint32_t what; /* enum of engine.h */
+	uint32_t what;
 };
 
 struct simcard {
@@ -111,7 +122,7 @@ struct simcard {
 	uint64_t changes;
 	uint8_t reserved1[96];
 
-	/* Turns and runs; the words are engine.h's. */
+	/* Turns and runs. */
 	_Alignas(64) uint64_t engine[64];
 	_Alignas(64) uint64_t log_next; /* runs ever written; run i is log[i % SIMCARD_LOG] */
 	struct simcard_run log[SIMCARD_LOG];

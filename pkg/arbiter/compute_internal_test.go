@@ -45,7 +45,7 @@ func (d divided) at(now lease.Time) {
 		d.look(t, now)
 	}
 	d.unstick(now)
-	d.decide(klog.Background(), now)
+	d.decide(klog.Logger{}, now)
 }
 
 func (d divided) state(key share.Key) uint32 { return d.tenants[key].word & wire.LeaseState }

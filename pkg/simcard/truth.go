@@ -215,19 +215,27 @@ func (o *objectLayout) isHeld(owners map[int]int) bool {
 	return false
 }
 
-// Run is one stretch of time that a process had the card for itself. Times are
+// What a Run is of.
+const (
+	// Kernels: the process had the card for itself.
+	Kernels uint32 = 1
+	// Copies, and fills: they run beside kernels, also those of other processes.
+	Copies uint32 = 2
+)
+
+// Run is one stretch of time that a process used the card. Times are
 // of CLOCK_MONOTONIC.
 type Run struct {
 	Index      uint64
 	Start, End time.Duration
 	Slot       int
-	// What was run: enum engine_run of the simulated driver's engine.h.
+	// What is Kernels or Copies.
 	What uint32
 }
 
 // Runs gives the runs from the index since on, as far as the card remembers
-// them: the last 65536. Those of one process are in the order of time, those of
-// several need not be. A run that is just being written is left out.
+// them: the last 65536. Those of one process and kind are in the order of time, others
+// need not be. A run that is just being written is left out.
 func (c *Card) Runs(since uint64) []Run {
 	next := atomic.LoadUint64(&c.shared.logNext)
 	first := since

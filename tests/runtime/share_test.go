@@ -283,7 +283,7 @@ func together(t *testing.T, cards []*simcard.Card, s *sharer) float64 {
 	return 100 * float64(all) / float64(max(one, 1))
 }
 
-// runs of the sharer's processes that live, as far as the card remembers them.
+// runs of kernels of the sharer's processes that live, as far as the card remembers them.
 func (s *sharer) runs(t *testing.T, c *simcard.Card) []simcard.Run {
 	t.Helper()
 	slots := map[int]bool{}
@@ -292,7 +292,7 @@ func (s *sharer) runs(t *testing.T, c *simcard.Card) []simcard.Run {
 	for _, slot := range truth.Slots {
 		slots[slot.Number] = s.has(slot)
 	}
-	return slices.DeleteFunc(c.Runs(0), func(run simcard.Run) bool { return !slots[run.Slot] })
+	return slices.DeleteFunc(c.Runs(0), func(run simcard.Run) bool { return !slots[run.Slot] || run.What != simcard.Kernels })
 }
 
 // has tells whether a process of the sharer has the slot of a card.

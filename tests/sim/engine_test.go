@@ -260,6 +260,26 @@ func TestKernelsTakeAsLongAsTheySayHoweverOftenTheyAreInterrupted(t *testing.T) 
 	require.NoError(t, other.cmd.Wait())
 }
 
+func TestCopiesAreInTheLogBesideKernels(t *testing.T) {
+	t.Parallel()
+	m, card := newTenants(t)
+	const launches, bytes, leastForOne = 20, 2_400_000, 100 * time.Microsecond // at 24 GB/s
+	a := m.tenant(t, time.Millisecond, strconv.Itoa(launches), strconv.Itoa(bytes))
+	number := slot(t, card, a).Number
+	require.NoError(t, a.cmd.Wait())
+	took := map[uint32]time.Duration{}
+	end := map[uint32]time.Duration{}
+	for _, r := range card.Runs(0) {
+		require.Equal(t, number, r.Slot)
+		require.GreaterOrEqual(t, r.Start, end[r.What])
+		took[r.What] += r.End - r.Start
+		end[r.What] = r.End
+	}
+	require.Equal(t, launches*time.Millisecond, took[simcard.Kernels])
+	require.GreaterOrEqual(t, took[simcard.Copies], launches*leastForOne)
+	require.Len(t, took, 2)
+}
+
 func TestManyProcessesComeAndGo(t *testing.T) {
 	t.Parallel()
 	m, card := newTenants(t)

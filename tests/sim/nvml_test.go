@@ -269,7 +269,7 @@ func TestNVMLTellsUtilisationOfThePast(t *testing.T) {
 	m := newMachine(t, simcard.Config{UUID: firstUUID, Memory: 1000 * mib})
 	half := m.hold(t, firstUUID).tell(t, "context 1", "runs 3000 50")
 	tenth := m.hold(t, firstUUID).tell(t, "context 1", "runs 3000 10")
-	idle := m.hold(t, firstUUID).tell(t, "context 1", "runs 3000 0")
+	idle := m.hold(t, firstUUID).tell(t, "context 1", "copies 3000 20")
 	lines := m.ask(t, "busy", fmt.Sprint(time.Now().Add(-1500*time.Millisecond).UnixMicro()))
 	require.Equal(t, fmt.Sprintf("info 0 %d=50 %d=10 %d=0", half.pid(), tenth.pid(), idle.pid()), lines[2])
 	require.Equal(t, fmt.Sprintf("processes asked 7 3 read 0 %d=50 %d=10 %d=0", half.pid(), tenth.pid(), idle.pid()), lines[1])

@@ -149,11 +149,11 @@ func TestTheToolAndTheReaderShowTheSameRuns(t *testing.T) {
 	t.Parallel()
 	m := newMachine(t, simcard.Config{UUID: firstUUID, Memory: 1000 * mib})
 	// More than the card remembers.
-	m.hold(t, firstUUID).tell(t, "runs 40000 50", "runs 100 50")
+	m.hold(t, firstUUID).tell(t, "runs 50000 50", "runs 100 50")
 	opened, err := simcard.Open(filepath.Join(m.cards, string(firstUUID)))
 	require.NoError(t, err)
 	defer func() { require.NoError(t, opened.Close()) }()
-	const all, last = 80100, 65536
+	const all, last = 70100, 65536
 	runs := opened.Runs(0)
 	require.Len(t, runs, last)
 	require.EqualValues(t, all-last, runs[0].Index)

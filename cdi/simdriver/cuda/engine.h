@@ -12,15 +12,6 @@
 
 #include "sim.h"
 
-/* simcard_run.what, low byte: a stretch of kernels. The other three bytes are
- * the low 24 bits of the run's index divided by SIMCARD_LOG, and what is written
- * last: a run whose number does not fit is not written yet, or no longer there.
- * Runs of one slot are in the order of time; those of different slots need not
- * be, because each process writes its own when it next looks at the time. */
-enum engine_run {
-	ENGINE_RUN_KERNELS = 1,
-};
-
 /* Sets context->engine. */
 CUresult engine_context_open(struct CUctx_st *context);
 /* Waits for the work that was submitted, then ends the context's streams and

@@ -23,31 +23,38 @@ struct command *queue_current(const struct queue *queue)
 
 /* ---- the log --------------------------------------------------------------- */
 
-static void log_flush(struct engine *engine)
+static void log_flush(struct engine *engine, struct stretch *stretch, enum simcard_what what)
 {
 	struct simcard *page = engine->card->page;
-	if (engine->log_start == engine->log_end)
+	if (stretch->start == stretch->end)
 		return;
 	uint64_t index = __atomic_fetch_add(&page->log_next, 1, __ATOMIC_ACQ_REL);
 	struct simcard_run *run = &page->log[index % SIMCARD_LOG];
 	__atomic_store_n(&run->what, 0, __ATOMIC_SEQ_CST); /* neither the old run nor the new one */
-	__atomic_store_n(&run->start, engine->log_start, __ATOMIC_RELAXED);
-	__atomic_store_n(&run->end, engine->log_end, __ATOMIC_RELAXED);
+	__atomic_store_n(&run->start, stretch->start, __ATOMIC_RELAXED);
+	__atomic_store_n(&run->end, stretch->end, __ATOMIC_RELAXED);
 	__atomic_store_n(&run->slot, (uint32_t)engine->card->slot, __ATOMIC_RELAXED);
-	__atomic_store_n(&run->what, (uint32_t)(index / SIMCARD_LOG) << 8 | ENGINE_RUN_KERNELS, __ATOMIC_RELEASE);
-	engine->log_start = engine->log_end;
+	__atomic_store_n(&run->what, (uint32_t)(index / SIMCARD_LOG) << 8 | what, __ATOMIC_RELEASE);
+	stretch->start = stretch->end;
 }
 
-static void log_run(struct engine *engine, uint64_t start, uint64_t end)
+static void log_add(struct engine *engine, struct stretch *stretch, enum simcard_what what, uint64_t start, uint64_t end)
+{
+	if (start == end)
+		return;
+	if (start != stretch->end) {
+		log_flush(engine, stretch, what);
+		stretch->start = start;
+	}
+	stretch->end = end;
+}
+
+static void log_kernel(struct engine *engine, uint64_t start, uint64_t end)
 {
 	struct simcard_slot *slot = &engine->card->page->slot[engine->card->slot];
 	if (start == end)
 		return;
-	if (start != engine->log_end) {
-		log_flush(engine);
-		engine->log_start = start;
-	}
-	engine->log_end = end;
+	log_add(engine, &engine->kernels, SIMCARD_KERNELS, start, end);
 	__atomic_store_n(&slot->busy, slot->busy + (end - start), __ATOMIC_RELAXED);
 	__atomic_store_n(&slot->last_busy, end, __ATOMIC_RELEASE);
 }
@@ -151,9 +158,10 @@ static bool run_values(struct queue *queue, const struct values *values, uint64_
 static bool run_job(struct queue *queue, struct job *job, uint64_t now, uint64_t *end)
 {
 	struct engine *engine = queue->engine;
+	bool copies = job->hand == HAND_COPY || job->nanoseconds;
 	if (queue->job_state == JOB_NONE) {
 		queue->job_start = queue->start;
-		if (job->hand == HAND_COPY || job->nanoseconds) {
+		if (copies) {
 			queue->job_start = later(queue->job_start, engine->copies_end);
 			engine->copies_end = queue->job_start + job->nanoseconds;
 		}
@@ -167,7 +175,11 @@ static bool run_job(struct queue *queue, struct job *job, uint64_t now, uint64_t
 		}
 	}
 	*end = queue->job_end;
-	return queue->job_state == JOB_DONE && *end <= now;
+	if (queue->job_state != JOB_DONE || *end > now)
+		return false;
+	if (copies)
+		log_add(engine, &engine->copies, SIMCARD_COPIES, queue->job_start, *end);
+	return true;
 }
 
 struct moment *queue_moment(const struct queue *queue, const struct command *command)
@@ -290,7 +302,7 @@ static bool take_turn(struct engine *engine, uint64_t from, uint64_t now)
 static void leave_turn(struct engine *engine, uint64_t now)
 {
 	engine->holds = false;
-	log_flush(engine);
+	log_flush(engine, &engine->kernels, SIMCARD_KERNELS);
 	if (!engine->wants)
 		return;
 	want(engine, false, now);
@@ -332,7 +344,7 @@ static bool run_kernel(struct engine *engine, uint64_t now)
 		if (start > until)
 			return false;
 		uint64_t end = start + earlier(engine->remaining, until - start);
-		log_run(engine, start, end);
+		log_kernel(engine, start, end);
 		engine->remaining -= end - start;
 		engine->at = end;
 		if (engine->remaining == 0) {
@@ -371,8 +383,10 @@ static bool advance(struct engine *engine, uint64_t now)
 		else
 			more |= start_kernel(engine, now);
 	}
-	if (engine->log_end - engine->log_start >= LOG_EVERY)
-		log_flush(engine);
+	if (engine->kernels.end - engine->kernels.start >= LOG_EVERY)
+		log_flush(engine, &engine->kernels, SIMCARD_KERNELS);
+	if (now - engine->copies.start >= LOG_EVERY)
+		log_flush(engine, &engine->copies, SIMCARD_COPIES);
 	return progress;
 }
 

@@ -172,6 +172,10 @@ struct engine_context {
 	bool closing;                /* nothing is waited for any more */
 };
 
+struct stretch {
+	uint64_t start, end;
+};
+
 /* One a card. */
 struct engine {
 	struct engine *next;
@@ -191,7 +195,7 @@ struct engine {
 	struct turn held;      /* the turn, if it is ours */
 	bool holds;
 	uint64_t served;
-	uint64_t log_start, log_end;
+	struct stretch kernels, copies; /* that are not in the card's log yet */
 	uint64_t copies_end; /* when the copy engine is free */
 };
 

@@ -61,7 +61,7 @@ void history_visit(const struct card *card, void (*visit)(const struct simcard_r
 	for (uint64_t i = next > SIMCARD_LOG ? next - SIMCARD_LOG : 0; i < next; i++) {
 		struct simcard_run run;
 
-		if (read_run(page, i, &run) && run.start >= load(&page->slot[run.slot].started))
+		if (read_run(page, i, &run) && (run.what & 0xff) == SIMCARD_KERNELS && run.start >= load(&page->slot[run.slot].started))
 			visit(&run, argument);
 	}
 }

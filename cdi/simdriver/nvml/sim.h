@@ -93,7 +93,7 @@ struct history {
 
 struct history history_now(const struct card *card);
 
-/* Calls visit for each run that the card remembers and that belongs to the present owner of
+/* Calls visit for each run of kernels that the card remembers and that belongs to the present owner of
  * its slot. */
 void history_visit(const struct card *card, void (*visit)(const struct simcard_run *run, void *argument), void *argument);
 

@@ -209,7 +209,7 @@ int command_runs(const struct options *o)
 		uint64_t start = load(&r->start), end = load(&r->end);
 		uint32_t what = __atomic_load_n(&r->what, __ATOMIC_ACQUIRE);
 
-		/* What is written last says which run the entry has; engine.h. */
+		/* What is written last says which run the entry has; simcard.h. */
 		if (what >> 8 != ((uint32_t)(i / SIMCARD_LOG) & 0xffffff) || !(what & 0xff))
 			continue;
 		if (o->json)

@@ -11,7 +11,7 @@ import (
 	"github.com/tranche-dra/tranche/pkg/simcard"
 )
 
-// run is a stretch of time in which a tenant had a card.
+// run is a stretch of time in which a tenant had a card: its kernels ran there, or its copies.
 type run struct {
 	tenant int
 	span
@@ -116,18 +116,53 @@ func farthest(got, want []float64) float64 {
 	return most
 }
 
+// byTime are the same runs in the order of time.
+func byTime(runs []run) []run {
+	return slices.SortedFunc(slices.Values(runs), func(a, b run) int { return cmp.Compare(a.from, b.from) })
+}
+
+// once leaves out what a tenant's runs have twice: its copies run beside its kernels.
+func once(runs []run) []run {
+	var out []run
+	until := map[int]time.Duration{}
+	for _, r := range byTime(runs) {
+		r.from = max(r.from, until[r.tenant])
+		if r.length() == 0 {
+			continue
+		}
+		until[r.tenant] = r.to
+		out = append(out, r)
+	}
+	return out
+}
+
 // occupied counts short idle times between two runs of one tenant as the tenant's:
 // it had the card, and did not use it. Time that somebody else had, or that was
 // idle for longer, stays as it is.
 func occupied(runs []run, idle time.Duration) []run {
-	sorted := slices.SortedFunc(slices.Values(runs), func(a, b run) int { return cmp.Compare(a.from, b.from) })
 	var out []run
-	for _, r := range sorted {
+	for _, r := range byTime(runs) {
 		if last := len(out) - 1; last >= 0 && out[last].tenant == r.tenant && r.from-out[last].to <= idle {
 			out[last].to = max(out[last].to, r.to)
 			continue
 		}
 		out = append(out, r)
+	}
+	return out
+}
+
+// pausing counts the pause that a tenant makes after each of its runs as the tenant's, up to where
+// somebody has the card.
+func pausing(runs []run, tenant int, pause time.Duration) []run {
+	out := byTime(runs)
+	for i, r := range out {
+		if r.tenant != tenant {
+			continue
+		}
+		out[i].to += pause
+		if i+1 < len(out) {
+			out[i].to = max(r.to, min(out[i].to, out[i+1].from))
+		}
 	}
 	return out
 }

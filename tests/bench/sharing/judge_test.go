@@ -164,6 +164,37 @@ func TestOccupied(t *testing.T) {
 	require.Empty(t, occupied(nil, 3*ms))
 }
 
+func TestCopiesBesideKernelsCountOnce(t *testing.T) {
+	t.Parallel()
+	for name, row := range map[string]struct{ runs, want []run }{
+		"one after the other":         {[]run{at(0, 0, 5), at(0, 5, 6)}, []run{at(0, 0, 5), at(0, 5, 6)}},
+		"a copy under a kernel":       {[]run{at(0, 0, 5), at(0, 1, 3), at(0, 4, 5)}, []run{at(0, 0, 5)}},
+		"a copy that ends later":      {[]run{at(0, 4, 9), at(0, 0, 5)}, []run{at(0, 0, 5), at(0, 5, 9)}},
+		"one under another's kernels": {[]run{at(0, 0, 5), at(1, 1, 3)}, []run{at(0, 0, 5), at(1, 1, 3)}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			require.Equal(t, row.want, once(row.runs))
+		})
+	}
+}
+
+func TestAPauseIsOfWhoMakesIt(t *testing.T) {
+	t.Parallel()
+	for name, row := range map[string]struct{ runs, want []run }{
+		"the card is idle after it":          {[]run{at(0, 0, 1), at(0, 9, 10)}, []run{at(0, 0, 3), at(0, 9, 12)}},
+		"somebody has the card sooner":       {[]run{at(1, 2, 5), at(0, 0, 1)}, []run{at(0, 0, 2), at(1, 2, 5)}},
+		"it goes on sooner itself":           {[]run{at(0, 0, 1), at(0, 2, 3)}, []run{at(0, 0, 2), at(0, 2, 5)}},
+		"others have none":                   {[]run{at(1, 0, 1), at(1, 9, 10)}, []run{at(1, 0, 1), at(1, 9, 10)}},
+		"somebody has the card at that time": {[]run{at(0, 0, 4), at(1, 2, 5)}, []run{at(0, 0, 4), at(1, 2, 5)}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			require.Equal(t, row.want, pausing(row.runs, 0, 2*ms))
+		})
+	}
+}
+
 func TestWhenATenantHasTheCard(t *testing.T) {
 	t.Parallel()
 	runs := []run{at(0, 10, 20), at(0, 30, 40)}

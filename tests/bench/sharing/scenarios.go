@@ -199,14 +199,22 @@ func different() []scenario {
 		}},
 		{"share error, launch-bound 50 beside 50", false, func(ctx context.Context, w *world, c contender) ([]bench.Row, error) {
 			return w.launchBound(ctx, c, []tenant{
-				guaranteed(50, "kernels=50000", "by=function", "batch=1", "ahead=4", "think=100000"), guaranteed(50, short...),
+				guaranteed(50, fmt.Sprint("kernels=", launched.Nanoseconds()), "by=function", "batch=1", "ahead=4",
+					fmt.Sprint("think=", launchEvery.Nanoseconds())),
+				guaranteed(50, short...),
 			})
 		}},
 	}
 }
 
-// yieldAfter is how long a tenant may leave the card idle before it has to give it up.
-const yieldAfter = 300 * time.Microsecond
+const (
+	// yieldAfter is how long a tenant may leave the card idle before it has to give it up.
+	yieldAfter = 300 * time.Microsecond
+	// launchEvery is how long a launch-bound tenant pauses after each launch of a kernel that takes
+	// launched: the card is idle for the rest.
+	launchEvery = 100 * time.Microsecond
+	launched    = 50 * time.Microsecond
+)
 
 // launchBound is a division in which the first tenant leaves the card idle between
 // its launches: time that it has the card is its own, used or not.
@@ -215,7 +223,8 @@ func (w *world) launchBound(ctx context.Context, c contender, tenants []tenant) 
 	if err != nil {
 		return nil, err
 	}
-	rows := errorRows(rec, occupied(rec.cards[0], yieldAfter), []float64{50, 50})
+	runs := pausing(occupied(rec.cards[0], yieldAfter), 0, launchEvery-launched)
+	rows := errorRows(rec, runs, []float64{50, 50})
 	for i := range rows {
 		rows[i].Remark += "; used " + list1(parts(rec.cards[0], 2, rec.judged))
 	}

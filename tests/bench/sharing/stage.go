@@ -325,7 +325,7 @@ func (p *play) watch(ctx context.Context, length time.Duration) (record, error) 
 		for _, r := range l.runs {
 			runs = append(runs, run{slots[i][r.Slot], span{r.Start, r.End}})
 		}
-		rec.cards = append(rec.cards, runs)
+		rec.cards = append(rec.cards, once(runs))
 	}
 	return rec, nil
 }

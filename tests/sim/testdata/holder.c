@@ -6,6 +6,7 @@
  *   linear N    claims N frames
  *   runs N P    writes to the log that it ran P percent of each of the last N milliseconds,
  *               and of the next ones for some seconds: who asks may be slow
+ *   copies N P  the same of copies
  *   nvml        starts and ends NVML, also by loading it anew; it must not open more each time
  * and answers "ok" to each.
  */
@@ -29,8 +30,8 @@ static void claim(enum simcard_kind kind, uint64_t count)
 	free(frames);
 }
 
-/* As engine.h says: the word `what` last. */
-static void log_run(uint64_t start, uint64_t end)
+/* As simcard.h says: the word `what` last. */
+static void log_run(uint64_t start, uint64_t end, enum simcard_what what)
 {
 	uint64_t index = __atomic_fetch_add(&card.page->log_next, 1, __ATOMIC_ACQ_REL);
 	struct simcard_run *run = &card.page->log[index % SIMCARD_LOG];
@@ -38,10 +39,10 @@ static void log_run(uint64_t start, uint64_t end)
 	__atomic_store_n(&run->start, start, __ATOMIC_RELAXED);
 	__atomic_store_n(&run->end, end, __ATOMIC_RELAXED);
 	__atomic_store_n(&run->slot, (uint32_t)card.slot, __ATOMIC_RELAXED);
-	__atomic_store_n(&run->what, (uint32_t)(index / SIMCARD_LOG) << 8 | 1, __ATOMIC_RELEASE);
+	__atomic_store_n(&run->what, (uint32_t)(index / SIMCARD_LOG) << 8 | what, __ATOMIC_RELEASE);
 }
 
-static void log_past(char *numbers)
+static void log_past(char *numbers, enum simcard_what what)
 {
 	uint64_t milliseconds = strtoull(numbers, &numbers, 10), percent = strtoull(numbers, NULL, 10), now;
 	struct timespec t;
@@ -51,8 +52,8 @@ static void log_past(char *numbers)
 	/* As if the process had lived then. */
 	card.page->slot[card.slot].started = now - milliseconds * 1000000;
 	now -= milliseconds * 1000000;
-	for (uint64_t i = 0; i < milliseconds + 20000 && percent > 0; i++)
-		log_run(now + i * 1000000, now + i * 1000000 + percent * 10000);
+	for (uint64_t i = 0; i < milliseconds + 10000 && percent > 0; i++)
+		log_run(now + i * 1000000, now + i * 1000000 + percent * 10000, what);
 }
 
 /* The lowest descriptor that is not in use. */
@@ -104,7 +105,9 @@ int main(int argc, char **argv)
 		else if (strncmp(line, "linear ", 7) == 0)
 			claim(SIMCARD_LINEAR, strtoull(rest, NULL, 10));
 		else if (strncmp(line, "runs ", 5) == 0)
-			log_past(rest);
+			log_past(rest, SIMCARD_KERNELS);
+		else if (strncmp(line, "copies ", 7) == 0)
+			log_past(rest, SIMCARD_COPIES);
 		else
 			use_nvml();
 	} while (true);
