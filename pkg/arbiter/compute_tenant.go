@@ -24,8 +24,8 @@ const (
 	// offline share with kernels of 0.05 ms does not keep the card busy.
 	offlineWindow = 500 * time.Microsecond
 	// stuckAfter is by how much work in flight may be late before it is asked whether it
-	// can end at all: a few windows, from when the last of its processes had drained. After
-	// drainLimit others have the card anyway.
+	// can end at all: a few windows, in which none of it ended. After drainLimit others
+	// have the card anyway.
 	stuckAfter = 4 * shareWindow
 	drainLimit = 100 * time.Millisecond
 )
@@ -58,15 +58,22 @@ type tenant struct {
 	word uint32
 	// closed is the first word since it was open.
 	closed uint32
-	// draining since: closed, and not known to have nothing in flight, as undrained processes of it
-	// are not. ends is when it should have ended, by the processes' word at the last look. late is when to see
-	// whether it can, which was put off once to wait for that.
+	// draining since: closed, and not known to have nothing in flight. ends is when it
+	// should have ended, by the processes' word at the last look. late is when to see
+	// whether it can, which was put off once to wait for that. ended is what had by then.
 	draining          bool
-	undrained         int
 	since, ends, late lease.Time
 	putOff            bool
+	ended             progress
 
 	latency nodeview.Histogram
+}
+
+// progress of processes whose work in flight ends: what they used, and how many have something
+// in flight. It only tells whether there was any.
+type progress struct {
+	used      uint64
+	undrained int
 }
 
 // asker is one process that may want the card.
@@ -194,7 +201,7 @@ func (c *compute) withhold(key share.Key, withheld bool, now lease.Time) {
 // look reads what the processes of a share say, and tells the scheduler what is new:
 // whether anything is. Any of it may be a lie, which is the liar's loss.
 func (c *compute) look(t *tenant, now lease.Time) (told bool) {
-	busy, undrained, waits := 0, 0, false
+	busy, waits, draining := 0, false, false
 	t.ends = 0
 	left := now // when nothing will be in flight any more
 	for _, a := range t.askers {
@@ -206,7 +213,7 @@ func (c *compute) look(t *tenant, now lease.Time) (told bool) {
 		busy++
 		waits = waits || a.demand.Waiting.Load() != 0
 		if !t.endedBy(drained) {
-			undrained++
+			draining = true
 			t.ends = max(t.ends, said(&a.demand.Ends))
 		} else if ends := said(&a.demand.Ends); ends <= now+wire.LeaseLead {
 			left = max(left, ends)
@@ -221,15 +228,11 @@ func (c *compute) look(t *tenant, now lease.Time) (told bool) {
 		t.busy = busy
 		t.grant.Window.Store(uint64(max(windowOf(t.Class)/time.Duration(max(busy, 1)), shortestWindow)))
 	}
-	if t.draining && undrained < t.undrained {
-		t.late = max(t.late, now+stuckAfter) // what is in flight of the others had to wait for that
-	}
-	t.undrained = undrained
 	switch {
-	case t.draining && undrained == 0:
+	case t.draining && !draining:
 		t.draining, told = false, true
 		c.scheduler.Drains(now, t.Key, left)
-	case !t.draining && undrained > 0 && t.word&wire.LeaseState == wire.LeaseClosed:
+	case !t.draining && draining && t.word&wire.LeaseState == wire.LeaseClosed:
 		// It was to have drained, and has not.
 		t.draining, told = true, true
 		c.scheduler.Lags(now, t.Key)
@@ -241,6 +244,18 @@ func (c *compute) look(t *tenant, now lease.Time) (told bool) {
 // one of those since the lease was closed.
 func (t *tenant) endedBy(word uint32) bool {
 	return t.word&wire.LeaseState == wire.LeaseClosed && word&wire.LeaseState == wire.LeaseClosed && word-t.closed <= t.word-t.closed
+}
+
+// progress so far.
+func (t *tenant) progress() progress {
+	var p progress
+	for _, a := range t.askers {
+		p.used += a.demand.Used.Load()
+		if a.demand.Wants.Load() != 0 && !t.endedBy(a.demand.Drained.Load()) {
+			p.undrained++
+		}
+	}
+	return p
 }
 
 // change makes a lease known to the processes of the share.
@@ -267,6 +282,7 @@ func (c *compute) change(t *tenant, to lease.Grant, now lease.Time) {
 	}
 	t.lane.beat(now)
 	t.word = word
+	t.ended = t.progress()
 	t.grant.Lease.Store(word)
 	wakeAll(&t.grant.Lease, 0)
 }
@@ -288,8 +304,13 @@ func (c *compute) unstick(now lease.Time) {
 			continue
 		}
 		c.look(t, now)
+		before := t.ended
+		t.ended = t.progress()
 		switch {
 		case !t.draining:
+			continue
+		case t.ended != before:
+			t.late = now + stuckAfter // it goes on, and what is left had to wait for that
 			continue
 		case t.ends > now && !t.putOff:
 			t.late, t.putOff = t.ends+stuckAfter, true // kernels are long
