@@ -15,7 +15,7 @@
 /* A window that is shared by several processes. */
 #define CROWDED_NS 500000u
 /* Where it is not known well when what is in flight ends. */
-#define WATCHFUL_NAP_NS 50000u
+#define WATCHFUL_NAP_NS 20000u
 
 /* What is known of it without asking the driver. */
 struct outlook {

@@ -14,7 +14,7 @@
 #define NOW_AND_THEN_NS 5000000u
 #define SHORTEST_NS 20000u
 /* Where it is not known well when what is in flight ends. */
-#define WATCHFUL_NS 50000u
+#define WATCHFUL_NS 20000u
 /* A promise is kept that is wrong by no more, */
 #define LATE_NS (2 * TRANCHE_LEASE_LEAD_NS)
 /* and taken back where it is wrong by more than one of the hardware's turns: the last of a kernel may
