@@ -53,7 +53,9 @@ enum tranche_lease {
 	/* With OPEN: the card is lent to others until this share wants it. A launch
 	 * need not wait, but says that it is made (wants, and the bell). */
 	TRANCHE_LEASE_TELL = 1 << 3,
-	TRANCHE_LEASE_COUNT = 1 << 4, /* the bits from here on count changes of the word; they wrap */
+	/* The bits from here on count changes of the word, from where no arbiter before has come; they
+	 * wrap. */
+	TRANCHE_LEASE_COUNT = 1 << 4,
 };
 
 #define TRANCHE_LEASE_IDLE_NS 300000u

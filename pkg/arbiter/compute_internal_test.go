@@ -23,12 +23,14 @@ type divided struct {
 }
 
 // newDivided has shares of 50 % with so many processes, which all want the card.
-func newDivided(processes map[share.Key]int) divided {
+func newDivided(processes map[share.Key]int) divided { return newDividedAt(0, processes) }
+
+func newDividedAt(now lease.Time, processes map[share.Key]int) divided {
 	d := divided{newCompute(), map[share.Key][]*wire.Demand{}}
 	for key, n := range processes {
 		document := cdi.ShareDocument{Key: key, Policy: share.GuaranteedBurst, Limits: share.Limits{Cores: 50}, Card: cdi.ShareCard{UUID: card.UUID("GPU-1")}}
 		document.Claim.UID = string(key)
-		d.put(document, &wire.Grant{}, 0)
+		d.put(document, &wire.Grant{}, now)
 		for range n {
 			demand := &wire.Demand{}
 			demand.Wants.Store(1)

@@ -98,7 +98,10 @@ func (c *compute) put(d cdi.ShareDocument, grant *wire.Grant, now lease.Time) {
 			l = &lane{}
 			c.lanes[d.Card.UUID] = l
 		}
-		t = &tenant{id: d.Share().ID, claim: d.Claim.UID, grant: grant, lane: l}
+		word := firstWord(now)
+		t = &tenant{id: d.Share().ID, claim: d.Claim.UID, grant: grant, lane: l, word: word, closed: word}
+		grant.Lease.Store(word)
+		wakeAll(&grant.Lease, 0)
 		grant.Window.Store(uint64(windowOf(d.Class))) //nolint:gosec // not negative
 		c.tenants[d.Key] = t
 		l.tenants = append(l.tenants, t)
@@ -256,6 +259,13 @@ func (t *tenant) progress() progress {
 		}
 	}
 	return p
+}
+
+// firstWord of a lease is closed. Processes come back with a word of the arbiter before, which would be taken
+// for one of this arbiter's if both counted from nought. Counted from the time it is past: no lease
+// changes that often.
+func firstWord(now lease.Time) uint32 {
+	return uint32(now/(50*time.Microsecond)) * wire.LeaseCount //nolint:gosec // it wraps, after hours
 }
 
 // change makes a lease known to the processes of the share.

@@ -59,7 +59,7 @@ type Grant struct {
 	// CardUUID is terminated by a zero.
 	CardUUID [64]byte
 	// Lease is a futex: LeaseState, LeaseContended, LeaseTell, and a count of
-	// its changes from LeaseCount on.
+	// its changes from LeaseCount on, which begins where no arbiter before has come.
 	Lease atomic.Uint32
 	_     uint32
 	// Beat is when the arbiter last saw to the card, nanoseconds of
