@@ -174,7 +174,15 @@ struct lease {
 	uint64_t waits_since;
 	uint64_t waited;
 	const struct tranche_demand *said; /* the page in which it was said */
-	uint64_t stale; /* since when the arbiter is taken for gone although the connection stands; 0: it is not */
+	/* The arbiter is taken for gone although the connection stands, since it has not moved from
+	 * that beat of that grant. NULL: it is not. */
+	const struct tranche_grant *still;
+	uint64_t beat;
+	uint64_t lasted; /* that was seen for so long, at the time of the last look */
+	uint64_t looked;
+	/* The arbiter whose beats are counted, and since when. */
+	const struct tranche_grant *heeded;
+	uint64_t heeded_since;
 	uint32_t watched;
 };
 

@@ -8,6 +8,8 @@
 #define SLICE_NS 100000000u
 /* The same where it waits for one of several words. */
 #define SLICE_OF_SEVERAL_NS 1000000u
+/* No waiter takes longer from one look to the next, unless the process is stopped. */
+#define LONGEST_LOOK_NS 1000000000u
 
 /* ---- what the demand page says ------------------------------------------------------- */
 
@@ -42,7 +44,7 @@ static void say(struct lease *lease)
 /* Under the lease's lock: with nothing to say launches pass quickly. */
 static void let_pass(struct lease *lease, uint32_t word)
 {
-	bool quick = lease->wants && __atomic_load_n(&lease->stale, __ATOMIC_RELAXED) == 0 && (word & TRANCHE_LEASE_STATE) == TRANCHE_LEASE_OPEN;
+	bool quick = lease->wants && !__atomic_load_n(&lease->still, __ATOMIC_RELAXED) && (word & TRANCHE_LEASE_STATE) == TRANCHE_LEASE_OPEN;
 
 	/* Of several leases of a card all have to be looked at. */
 	quick &= lease->meter->leases == 1;
@@ -165,36 +167,33 @@ static enum lease_view view_alone(const struct tranche_grant *grant, uint64_t no
 	return VIEW_CLOSED;
 }
 
-static bool is_stale(struct lease *lease, const struct tranche_grant *grant, uint64_t now)
+/* Whether the arbiter is where it was when it was found to stand still. Whoever has changed a lease since, or
+ * follows another, has moved, and need not show itself before somebody waits again. */
+static bool stands_still(struct lease *lease, const struct tranche_grant *grant)
 {
-	uint64_t since = __atomic_load_n(&lease->stale, __ATOMIC_RELAXED);
-	uint64_t beat;
+	const struct tranche_grant *still = __atomic_load_n(&lease->still, __ATOMIC_ACQUIRE);
 
-	if (since == 0)
+	if (!still)
 		return false;
-	beat = __atomic_load_n(&grant->beat, __ATOMIC_RELAXED);
-	if (now > beat && now - beat >= TRANCHE_BEAT_LOST_NS)
+	if (still == grant && __atomic_load_n(&grant->beat, __ATOMIC_RELAXED) == __atomic_load_n(&lease->beat, __ATOMIC_RELAXED))
 		return true;
-	__atomic_store_n(&lease->stale, 0, __ATOMIC_RELAXED);
+	__atomic_store_n(&lease->still, NULL, __ATOMIC_RELAXED);
 	return false;
 }
 
 enum lease_view lease_view(struct lease *lease, uint32_t *word, uint64_t *left)
 {
 	const struct tranche_grant *grant = session_grant(lease->share);
+	bool still = stands_still(lease, grant);
 	uint32_t state;
-	uint64_t now;
 
 	*word = __atomic_load_n(&grant->lease, __ATOMIC_ACQUIRE);
 	*left = SLICE_NS;
 	state = *word & TRANCHE_LEASE_STATE;
 	if (state == TRANCHE_LEASE_FREE)
 		return VIEW_FREE;
-	if (session_alone(lease->share) || __atomic_load_n(&lease->stale, __ATOMIC_RELAXED) != 0) {
-		now = now_ns();
-		if (session_alone(lease->share) || is_stale(lease, grant, now))
-			return view_alone(grant, now, left);
-	}
+	if (still || session_alone(lease->share))
+		return view_alone(grant, now_ns(), left);
 	return state == TRANCHE_LEASE_OPEN ? VIEW_OPEN : VIEW_CLOSED;
 }
 
@@ -254,16 +253,47 @@ static void wait_ends(struct meter *meter)
 
 void lease_check_beat(struct lease *lease, uint64_t since)
 {
-	uint64_t beat = __atomic_load_n(&session_grant(lease->share)->beat, __ATOMIC_RELAXED), now = now_ns();
+	const struct tranche_grant *grant = session_grant(lease->share);
+	uint64_t beat = __atomic_load_n(&grant->beat, __ATOMIC_RELAXED), now = now_ns(), heard = beat;
+	uint64_t heeded;
 
-	if (beat < since)
-		beat = since;
-	if (now < beat + TRANCHE_BEAT_LOST_NS || __atomic_load_n(&lease->stale, __ATOMIC_RELAXED) != 0)
+	/* Another one has only just heard that it is waited for. */
+	if (__atomic_load_n(&lease->heeded, __ATOMIC_ACQUIRE) != grant) {
+		__atomic_store_n(&lease->heeded_since, now, __ATOMIC_RELAXED);
+		__atomic_store_n(&lease->heeded, grant, __ATOMIC_RELEASE);
+	}
+	heeded = __atomic_load_n(&lease->heeded_since, __ATOMIC_RELAXED);
+	if (heard < since)
+		heard = since;
+	if (heard < heeded)
+		heard = heeded;
+	if (now < heard + TRANCHE_BEAT_LOST_NS || __atomic_load_n(&lease->still, __ATOMIC_RELAXED))
 		return;
 	lock_take(&lease->lock);
-	__atomic_store_n(&lease->stale, now, __ATOMIC_RELAXED);
+	__atomic_store_n(&lease->beat, beat, __ATOMIC_RELAXED);
+	lease->lasted = 0;
+	lease->looked = now;
+	__atomic_store_n(&lease->still, grant, __ATOMIC_RELEASE);
 	let_pass(lease, 0);
 	lock_give(&lease->lock);
+}
+
+/* Whether it has stood still for so long that launches are refused. */
+static bool is_given_up(struct lease *lease)
+{
+	uint64_t passed;
+	bool given_up;
+
+	if (!__atomic_load_n(&lease->still, __ATOMIC_RELAXED))
+		return false;
+	lock_take(&lease->lock);
+	passed = now_ns() - lease->looked;
+	/* Whoever was stopped, or launched nothing, has not waited in the meantime. */
+	lease->lasted += passed < LONGEST_LOOK_NS ? passed : LONGEST_LOOK_NS;
+	lease->looked += passed;
+	given_up = lease->lasted >= SESSION_DEADLINE_NS;
+	lock_give(&lease->lock);
+	return given_up;
 }
 
 static CUresult refusal(struct meter *meter)
@@ -272,12 +302,13 @@ static CUresult refusal(struct meter *meter)
 
 	for (size_t i = 0; i < meter->leases && result == CUDA_SUCCESS; i++) {
 		struct lease *lease = &meter->lease[i];
-		uint64_t stale = __atomic_load_n(&lease->stale, __ATOMIC_RELAXED);
 
-		if (stale == 0 || now_ns() < stale + SESSION_DEADLINE_NS)
+		if (!is_given_up(lease))
 			continue;
 		session_say("share %s: tranche-arbiter has not moved for %llu s; launches are refused until it does", lease->share->key,
 			    SESSION_DEADLINE_NS / 1000000000ull);
+		/* It has no other reason to move. */
+		want(lease);
 		result = CUDA_ERROR_SYSTEM_NOT_READY;
 	}
 	return result;
