@@ -141,3 +141,42 @@ func TestAnArbiterThatWasStoppedForASecondIsThereAgain(t *testing.T) {
 	<-time.After(givenUp)
 	ask(t, p, "launch 1000", success)
 }
+
+// That a thread asks the arbiter for something is no sign that there is one.
+func TestWhoInsistsWithoutAnArbiterIsRefusedAsWell(t *testing.T) {
+	t.Parallel()
+	g := newGated(t)
+	g.set(wire.LeaseFree)
+	p := start(t, g.box, nil, "insists")
+	_, err := p.Expect("ready")
+	require.NoError(t, err)
+	ask(t, p, "launch 1000", success)
+	g.disappear()
+	require.NoError(t, rig.Until("launches to be refused", answers(p, systemNotReady)))
+}
+
+// Each of them is tried for a second.
+func TestManySharesWithoutAnArbiterAreRefusedAsSoon(t *testing.T) {
+	t.Parallel()
+	need(t)
+	r, err := rig.New()
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, r.Close()) })
+	var shares []rig.Share
+	var hands []*hand
+	for range 24 {
+		c, err := r.Card(simcard.Config{})
+		require.NoError(t, err)
+		s, err := r.Share(c, 1024)
+		require.NoError(t, err)
+		h := newHand(t, s)
+		h.set(wire.LeaseFree)
+		shares, hands = append(shares, s), append(hands, h)
+	}
+	p := tenant(t, newBox(t, r, shares...), 0)
+	ask(t, p, "launch 1000", success)
+	for _, h := range hands {
+		h.disappear()
+	}
+	require.NoError(t, rig.Until("launches to be refused", answers(p, systemNotReady)))
+}

@@ -36,35 +36,55 @@ static void wait_for_end(void)
 	poll(pollers, count, LOOK_MS);
 }
 
-/* The first share whose connection does not stand; NULL: all do. */
-static struct session_share *restore_all(uint64_t patience, struct line_why *why)
-{
-	struct session_share *missing = NULL;
+/* How long there was no arbiter. */
+struct absence {
+	uint64_t last; /* when it was counted */
+	uint64_t ns;
+};
 
-	for (size_t i = 0; i < session_count(); i++)
-		if (!line_restore(session_share(i), patience, true, why) && !missing)
-			missing = session_share(i);
-	return missing;
+static void count_time(struct absence *absence)
+{
+	uint64_t now = now_ns(), passed = now - absence->last;
+
+	/* A process that was stopped has not waited in the meantime. */
+	absence->ns += passed < LONGEST_STEP_NS ? passed : LONGEST_STEP_NS;
+	absence->last = now;
+}
+
+/* Refuses launches, where that is due. */
+static void give_up(const struct absence *absence, const struct session_share *missing, const struct line_why *why)
+{
+	if (absence->ns < SESSION_DEADLINE_NS || session_closed())
+		return;
+	__atomic_or_fetch(&session_trouble_word, SESSION_CLOSED, __ATOMIC_RELAXED);
+	session_say("share %s: %s for %llu s; launches are refused until that ends: see that tranche-arbiter runs on this node", missing->key,
+		    why->text, SESSION_DEADLINE_NS / 1000000000ull);
+}
+
+/* Whether all connections stand. */
+static bool restore_all(struct absence *absence)
+{
+	struct line_why why = { .text = "" };
+	bool all = true;
+
+	for (size_t i = 0; i < session_count(); i++) {
+		struct session_share *share = session_share(i);
+		bool stands = line_restore(share, ATTEMPT_NS, true, &why);
+
+		count_time(absence);
+		if (!stands)
+			give_up(absence, share, &why);
+		all &= stands;
+	}
+	return all;
 }
 
 static void attach_again(void)
 {
-	uint64_t last = now_ns(), waited = 0;
+	struct absence absence = { .last = now_ns() };
 	uint64_t nap = FIRST_NAP_NS;
-	struct session_share *missing;
-	struct line_why why = { .text = "" };
 
-	while ((missing = restore_all(ATTEMPT_NS, &why))) {
-		uint64_t now = now_ns(), passed = now - last;
-
-		/* A process that was stopped has not waited in the meantime. */
-		waited += passed < LONGEST_STEP_NS ? passed : LONGEST_STEP_NS;
-		last = now;
-		if (waited >= SESSION_DEADLINE_NS && !session_closed()) {
-			__atomic_or_fetch(&session_trouble_word, SESSION_CLOSED, __ATOMIC_RELAXED);
-			session_say("share %s: %s for %llu s; launches are refused until that ends: see that tranche-arbiter runs on this node",
-				    missing->key, why.text, SESSION_DEADLINE_NS / 1000000000ull);
-		}
+	while (!restore_all(&absence)) {
 		nap_ns(nap);
 		if (nap < LONGEST_NAP_NS)
 			nap *= 2;

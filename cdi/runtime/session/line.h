@@ -60,7 +60,7 @@ int64_t fd_size(int fd);
 void why_set(struct line_why *why, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 /* What session_restore does. With unless_busy a connection that somebody talks on now is
- * taken for a good one. */
+ * taken for a good one, unless it has been seen to have ended. */
 bool line_restore(struct session_share *share, uint64_t patience, bool unless_busy, struct line_why *why);
 
 /* The measurement itself. */

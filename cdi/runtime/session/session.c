@@ -195,8 +195,11 @@ bool line_restore(struct session_share *share, uint64_t patience, bool unless_bu
 	struct tranche_reply reply;
 	bool stands;
 
-	if (unless_busy && !lock_try(&share->line))
-		return true;
+	if (unless_busy && !lock_try(&share->line)) {
+		/* Who has it may be about to connect again, too. */
+		why_set(why, "tranche-arbiter cannot be reached");
+		return !session_alone(share);
+	}
 	if (!unless_busy && !lock_take_until(&share->line, deadline))
 		return false;
 	stands = line_stands(share);
