@@ -97,7 +97,7 @@ test-e2e: images $(SCHEDULER_IMAGE) ## Run the end-to-end tests on a real Kubern
 
 .PHONY: test-runtime
 test-runtime: machine-native native $(NATIVE)/hollow/libcuda-real.so.1 ## Test the sharing runtime in front of the simulated driver; RANDOM_RUNS=500 KILLS=20000 do more
-	go test -tags native -timeout 20m -count=1 $(TESTFLAGS) ./tests/sim/... ./tests/sandbox ./tests/hw ./tests/nvml ./tests/runtime/... ./tests/bench/runtime
+	go test -tags native -timeout 20m -count=1 $(TESTFLAGS) ./tests/sim/... ./tests/sandbox ./tests/hw ./tests/nvml ./tests/runtime/... ./tests/bench/runtime ./tests/bench/sharing
 
 .PHONY: test-sanitizers
 test-sanitizers: machine-native ## Run the same tests with the C built for the address, undefined behaviour and thread sanitizers

@@ -61,11 +61,11 @@ func gateOf(ctx context.Context, r *rig.Rig, c contender, shares int) (bench.Row
 	var with, without []float64
 	for range rounds {
 		for box, into := range map[*sandbox.Box]*[]float64{other: &with, bare: &without} {
-			env := []string(nil)
+			who := contender{bare: true}
 			if box == other {
-				env = c.environment(r.Dir, 0, tenant{cores: 50})
+				who = c
 			}
-			ns, err := launchTime(ctx, box, env)
+			ns, err := who.launchTime(ctx, r, box)
 			if err != nil {
 				return bench.Row{}, err
 			}
@@ -82,7 +82,11 @@ func gateOf(ctx context.Context, r *rig.Rig, c contender, shares int) (bench.Row
 
 func gateBox(r *rig.Rig, c contender, hollow string, made *simcard.Card, shares int) (*sandbox.Box, error) {
 	if !c.ours() {
-		return r.Box(rig.BoxOptions{Driver: hollow, Bare: c.library == "", Library: c.library, Cards: []*simcard.Card{made}})
+		box, err := r.Box(rig.BoxOptions{Driver: hollow, Bare: c.library == "", Library: c.library, Cards: []*simcard.Card{made}})
+		if err != nil {
+			return nil, err
+		}
+		return box, c.cover(box)
 	}
 	if r.Arbiter() == nil {
 		if _, err := r.StartArbiter(); err != nil {
@@ -104,18 +108,25 @@ func gateBox(r *rig.Rig, c contender, hollow string, made *simcard.Card, shares 
 }
 
 // launchTime is the median that the measuring client says first, in ns.
-func launchTime(ctx context.Context, box *sandbox.Box, env []string) (float64, error) {
-	cmd := exec.Command(rig.Client("measure"))
-	cmd.Env = rig.Environment(env...)
+func (c contender) launchTime(ctx context.Context, r *rig.Rig, box *sandbox.Box) (float64, error) {
+	preload, err := c.inBox(box)
+	if err != nil {
+		return 0, err
+	}
+	cmd := exec.Command(rig.Client("measure"), "0") // which stays until it was looked at
+	cmd.Env = rig.Environment(c.environment(r.Dir, 0, tenant{cores: 50})...)
 	p, err := rig.Start(box, cmd)
 	if err != nil {
 		return 0, err
 	}
 	line, err := p.Expect("time")
+	if err == nil {
+		err = loaded(p.PID, preload)
+	}
 	p.Signal(syscall.SIGKILL) //nolint:errcheck // it may have ended
 	p.End()                   //nolint:errcheck // it was killed
 	if err != nil {
-		return 0, err
+		return 0, fmt.Errorf("%w\n%s", err, p.Complaints())
 	}
 	ps, err := strconv.ParseFloat(line.Values["p50_ps"], 64)
 	if err != nil {

@@ -104,6 +104,12 @@ func parse(args []string) (options, error) {
 	if o.none {
 		o.other.name, o.other.bare = "none", true
 	}
+	if o.other.preload != "" {
+		var err error
+		if o.other.preload, err = filepath.Abs(o.other.preload); err != nil {
+			return o, err
+		}
+	}
 	if o.short {
 		o.seconds = min(o.seconds, 2)
 	}
@@ -147,6 +153,11 @@ func begin(ctx context.Context, args []string) error {
 			fmt.Println(s.name)
 		}
 		return nil
+	}
+	for _, c := range o.contenders() {
+		if err := c.check(); err != nil {
+			return err
+		}
 	}
 	if o.traces != "" {
 		if err := os.MkdirAll(o.traces, 0o755); err != nil {

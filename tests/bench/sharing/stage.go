@@ -207,13 +207,18 @@ func (p *play) box(c contender, shares []rig.Share, cards []*simcard.Card) (*san
 	if err != nil {
 		return nil, err
 	}
+	return box, c.cover(box)
+}
+
+// cover files of a box with those that stand in for them.
+func (c contender) cover(box *sandbox.Box) error {
 	for _, f := range c.files {
 		target, source, _ := strings.Cut(f, "=")
 		if err := box.Cover(source, target); err != nil {
-			return nil, err
+			return err
 		}
 	}
-	return box, nil
+	return nil
 }
 
 // start starts the tenants and waits until all of them are ready to begin.
@@ -237,7 +242,7 @@ func (p *play) start(c contender, length time.Duration, tenants []on) error {
 			return err
 		}
 	}
-	return nil
+	return p.preloaded(c)
 }
 
 // environment is what others than ours are told of a share.
