@@ -27,10 +27,11 @@ func newStatus() *cobra.Command {
 			"what it was entitled to and got, its memory and its processes.\n\n" +
 			"Of a card, SLICE is how long a share has it at a time while others wait, HOLDER who has it now.\n" +
 			"Of a share, LEASE is open while it may launch work, free where nobody else is there, else closed;\n" +
-			"RATE is the part of the card that it is entitled to now. Since the arbiter took it on: HELD is how\n" +
-			"long it had the card, WANTED how long it had work for it, THROTTLED how long of that it had to wait,\n" +
-			"PREEMPTED how often the card was taken from it while it had work, and P50 and P99 how long it took\n" +
-			"each time until what it had in flight was done.",
+			"RATE is the part of the card that it is entitled to now: nothing for one that has no work, and for an\n" +
+			"offline one that may not run. Since the arbiter took it on: HELD is how long it had the card, WANTED\n" +
+			"how long it had work for it, THROTTLED how long of that it had to wait, PREEMPTED how often the card\n" +
+			"was taken from it while it had work, and P50 and P99 how long it took each time until what it had in\n" +
+			"flight was done.",
 		Args:         cobra.NoArgs,
 		SilenceUsage: true,
 		RunE: func(cmd *cobra.Command, _ []string) error {

@@ -119,7 +119,8 @@ type TenantState struct {
 	// Draining: closed, and something is in flight still.
 	Draining bool
 	Withheld bool
-	// Rate is the part of the card that it is entitled to at present, 0 to 1.
+	// Rate is the part of the card that it is entitled to at present, 0 to 1: nothing while it does
+	// not want the card, or is of the lower level and that may not run.
 	Rate float64
 	// Balance is what it is owed, or owes where it is negative.
 	Balance time.Duration

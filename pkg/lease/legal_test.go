@@ -138,7 +138,7 @@ func (w *world) check(d lease.Decision) {
 					wanting++
 				}
 				rates[t.Class == share.Offline] += t.Rate
-				require.Positive(w.t, t.Rate)
+				require.True(w.t, t.Rate > 0 || t.Class == share.Offline, "%+v", t)
 			}
 			require.Equal(w.t, t.Usage.Wanted, t.Usage.Held+t.Usage.Throttled)
 		}

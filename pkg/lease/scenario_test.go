@@ -247,6 +247,35 @@ func TestOfflineHasWhatTheCeilingsOfOnlineLeave(t *testing.T) {
 	require.Less(t, m.idle(10*time.Second), 3.0)
 }
 
+func TestOfflineWorkIsEntitledToNothingWhileItMayNotRun(t *testing.T) {
+	t.Parallel()
+	s := scheduler(classed(burst("on", 50), share.Online), classed(tenant("off", "x", share.Fixed, 80), share.Offline))
+	off := func(now lease.Time) (rate float64, entitled time.Duration) {
+		o := s.State(now)[0].Tenants[0]
+		require.EqualValues(t, "off", o.Key)
+		return o.Rate, o.Usage.Entitled
+	}
+	for _, step := range []struct {
+		at       lease.Time
+		who      share.Key
+		wants    bool
+		rate     float64
+		entitled time.Duration
+	}{
+		{0, "off", true, 0.8, 0},
+		{10 * ms, "on", true, 0, 8 * ms},
+		{50 * ms, "on", false, 0, 8 * ms}, // its next request may be near
+		{80 * ms, "on", false, 0.8, 8 * ms},
+		{90 * ms, "off", false, 0, 16 * ms},
+	} {
+		s.Wants(step.at, step.who, step.wants)
+		s.Decide(step.at)
+		rate, entitled := off(step.at)
+		require.InDelta(t, step.rate, rate, 1e-9, "at %s", step.at)
+		require.InDelta(t, step.entitled, entitled, 1, "at %s", step.at)
+	}
+}
+
 func TestHoldTimeFollowsTheGapsOfOnlineWork(t *testing.T) {
 	t.Parallel()
 	s := lease.New(lease.Config{})

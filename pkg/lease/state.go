@@ -38,7 +38,7 @@ func (t *tenant) state() TenantState {
 		Tenant: t.Tenant, Grant: t.told, Wants: t.wants, Draining: t.draining, Withheld: t.withheld,
 		Balance: time.Duration(t.balance), Usage: t.usage,
 	}
-	if t.counts() {
+	if t.counts() && (!t.lower || t.board.served) {
 		state.Rate = t.rate
 	}
 	if t.ceiling < 1 {

@@ -56,7 +56,7 @@ func newCompute(source Compute) *compute {
 		granted: desc("share_cores", "Compute that the share holds, in percent of the card: a limit, a guarantee or a weight, as the policy says.",
 			append(slices.Clip(perShare), "policy", "class")),
 		ceiling:      desc("share_burst_ceiling_cores", "The most compute that the share may use, in percent of the card, where its policy has such a ceiling.", perShare),
-		rate:         desc("share_entitled_ratio", "Part of the card that the share is entitled to at present, 0 to 1; 0 while it wants none.", perShare),
+		rate:         desc("share_entitled_ratio", "Part of the card that the share is entitled to at present, 0 to 1; 0 while it wants none, and for an offline share that may not run.", perShare),
 		wanted:       desc("share_compute_wanted_seconds_total", "Time in which the share had work for the card.", perShare),
 		held:         desc("share_compute_held_seconds_total", "Time of that in which it had the card. Divided by the time wanted it is the part of the card that the share achieved.", perShare),
 		entitled:     desc("share_compute_entitled_seconds_total", "Time of that in which it should have had the card by its policy, given who else wanted it.", perShare),

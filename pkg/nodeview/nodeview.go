@@ -101,8 +101,8 @@ type Guarantee struct {
 	Whole   bool         `json:"whole,omitempty"`
 	// State of the lease: closed, open or free.
 	State string `json:"state"`
-	// Rate is the part of the card that it is entitled to at present, 0 to 1, and
-	// Balance what it is owed, or owes where it is negative.
+	// Rate is the part of the card that it is entitled to at present, 0 to 1: nothing for
+	// offline work that may not run now. Balance is what it is owed, or owes where it is negative.
 	Rate    float64       `json:"rate"`
 	Balance time.Duration `json:"balanceNs"`
 	// Sums since the arbiter took the share on. Held is how long it had the card,
