@@ -26,12 +26,12 @@ func newStatus() *cobra.Command {
 			"(online and offline) and memory, time slice, and for each share its policy, class, limits, lease,\n" +
 			"what it was entitled to and got, its memory and its processes.\n\n" +
 			"Of a card, SLICE is how long a share has it at a time while others wait, HOLDER who has it now.\n" +
-			"Of a share, LEASE is open while it may launch work, free where nobody else is there, else closed;\n" +
-			"RATE is the part of the card that it is entitled to now: nothing for one that has no work, and for an\n" +
-			"offline one that may not run. Since the arbiter took it on: HELD is how long it had the card, WANTED\n" +
-			"how long it had work for it, THROTTLED how long of that it had to wait, PREEMPTED how often the card\n" +
-			"was taken from it while it had work, and P50 and P99 how long it took each time until what it had in\n" +
-			"flight was done.",
+			"Of a share, CEILING is its burst ceiling in force, in percent of the card; LEASE is open while it may\n" +
+			"launch work, free where nobody else is there, else closed; RATE is the part of the card that it is\n" +
+			"entitled to now: nothing for one that has no work, and for an offline one that may not run. Since\n" +
+			"the arbiter took it on: HELD is how long it had the card, WANTED how long it had work for it,\n" +
+			"THROTTLED how long of that it had to wait, PREEMPTED how often the card was taken from it while it\n" +
+			"had work, and P50 and P99 how long it took each time until what it had in flight was done.",
 		Args:         cobra.NoArgs,
 		SilenceUsage: true,
 		RunE: func(cmd *cobra.Command, _ []string) error {

@@ -12,6 +12,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/klog/v2"
 
+	"github.com/tranche-dra/tranche/pkg/card"
 	"github.com/tranche-dra/tranche/pkg/checkpoint"
 	"github.com/tranche-dra/tranche/pkg/driver"
 	"github.com/tranche-dra/tranche/pkg/metrics"
@@ -46,6 +47,20 @@ func (r reports) RecordDamaged(ctx context.Context, claimUID, path string, err e
 func (r reports) CeilingRefused(ctx context.Context, claim share.Claim, err error) {
 	klog.FromContext(ctx).Info("A claim wants a burst ceiling that it cannot have", "claim", claim, "reason", err.Error())
 	r.events.Claim(claim, "BurstCeilingRefused", err.Error()+": the shares keep the ceiling that they have")
+}
+
+// CeilingChanged implements prepare.Reporter.
+func (r reports) CeilingChanged(ctx context.Context, claim share.Claim, from, to card.Percent) {
+	klog.FromContext(ctx).Info("Changed the burst ceiling of a claim", "claim", claim, "uid", claim.UID, "from", ceilingName(from), "to", ceilingName(to))
+	r.events.Claim(claim, driver.ReasonCeilingChanged, fmt.Sprintf("the burst ceiling of the claim's shares is %s, and was %s", ceilingName(to), ceilingName(from)))
+}
+
+// ceilingName says what a label comes to, for people.
+func ceilingName(ceiling card.Percent) string {
+	if ceiling == 0 {
+		return "what their configuration says"
+	}
+	return ceiling.String() + " of the card"
 }
 
 // heldShares tells the metrics what prepared claims hold.

@@ -51,6 +51,19 @@ func TestARefusedCeilingIsToldToTheClaimsOwner(t *testing.T) {
 	require.Equal(t, []string{"team/c BurstCeilingRefused too low: the shares keep the ceiling that they have"}, heard.text)
 }
 
+func TestAChangedCeilingIsToldToTheClaimsOwner(t *testing.T) {
+	t.Parallel()
+	var heard told
+	to := reports{&heard, &heard}
+	claim := share.Claim{Namespace: "team", Name: "c"}
+	to.CeilingChanged(t.Context(), claim, 0, 60)
+	to.CeilingChanged(t.Context(), claim, 60, 0)
+	require.Equal(t, []string{
+		"team/c BurstCeilingChanged the burst ceiling of the claim's shares is 60% of the card, and was what their configuration says",
+		"team/c BurstCeilingChanged the burst ceiling of the claim's shares is what their configuration says, and was 60% of the card",
+	}, heard.text)
+}
+
 func TestHeldSharesAreThoseOfAllRecords(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "claims")

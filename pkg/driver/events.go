@@ -47,12 +47,19 @@ func NewClusterEvents(ctx context.Context, client kubernetes.Interface, nodeName
 	}
 }
 
-// Claim warns the owner of a claim.
+// ReasonCeilingChanged is an event on a claim that is no warning.
+const ReasonCeilingChanged = "BurstCeilingChanged"
+
+// Claim tells the owner of a claim: a warning, but for what the owner wanted.
 func (e *ClusterEvents) Claim(claim share.Claim, reason, message string) {
+	kind := corev1.EventTypeWarning
+	if reason == ReasonCeilingChanged {
+		kind = corev1.EventTypeNormal
+	}
 	e.recorder.Event(&corev1.ObjectReference{
 		APIVersion: "resource.k8s.io/v1", Kind: "ResourceClaim",
 		Namespace: claim.Namespace, Name: claim.Name, UID: types.UID(claim.UID),
-	}, corev1.EventTypeWarning, reason, shorten(message, maxEventMessage))
+	}, kind, reason, shorten(message, maxEventMessage))
 }
 
 // Pod warns the owner of a pod.

@@ -3,6 +3,7 @@
 package driver_test
 
 import (
+	"cmp"
 	"strings"
 	"testing"
 
@@ -25,7 +26,16 @@ func TestClusterEvents(t *testing.T) {
 		namespace string
 		regarding corev1.ObjectReference
 		message   string
+		kind      string
+		reason    string
 	}{
+		"on a claim, of what its owner wanted": {
+			tell: func(e *driver.ClusterEvents) {
+				e.Claim(share.Claim{UID: "uid", Namespace: "team", Name: "c"}, driver.ReasonCeilingChanged, "m")
+			},
+			namespace: "team", message: "m", kind: corev1.EventTypeNormal, reason: "BurstCeilingChanged",
+			regarding: corev1.ObjectReference{APIVersion: "resource.k8s.io/v1", Kind: "ResourceClaim", Namespace: "team", Name: "c", UID: "uid"},
+		},
 		"on a claim, in its namespace": {
 			tell: func(e *driver.ClusterEvents) {
 				e.Claim(share.Claim{UID: "uid", Namespace: "team", Name: "c"}, "R", "m")
@@ -72,7 +82,7 @@ func TestClusterEvents(t *testing.T) {
 			})
 			got := list.Items[0]
 			require.Equal(t, tc.regarding, got.InvolvedObject)
-			require.Equal(t, []string{corev1.EventTypeWarning, "R", tc.message}, []string{got.Type, got.Reason, got.Message})
+			require.Equal(t, []string{cmp.Or(tc.kind, corev1.EventTypeWarning), cmp.Or(tc.reason, "R"), tc.message}, []string{got.Type, got.Reason, got.Message})
 			require.Equal(t, corev1.EventSource{Component: "tranche-node", Host: "node1"}, got.Source)
 			require.LessOrEqual(t, len(got.Name), 253, "the name of an event is made from that of its object")
 		})

@@ -22,7 +22,7 @@ func (n Node) WriteTables(w io.Writer) error {
 	}
 	cards := [][]string{{"CARD", "MODEL", "FREE CORES", "FREE OFFLINE", "FREE MEMORY", "USED MEMORY", "SLICE", "HOLDER", "SWITCHES"}}
 	shares := [][]string{{
-		"CARD", "NAMESPACE", "CLAIM", "REQUEST", "POLICY", "CLASS", "CORES", "LEASE", "RATE", "HELD", "WANTED", "THROTTLED", "PREEMPTED", "P50", "P99",
+		"CARD", "NAMESPACE", "CLAIM", "REQUEST", "POLICY", "CLASS", "CORES", "CEILING", "LEASE", "RATE", "HELD", "WANTED", "THROTTLED", "PREEMPTED", "P50", "P99",
 		"MEMORY", "PIDS",
 	}}
 	for i := range n.Cards {
@@ -67,7 +67,10 @@ func (s *Share) row() []string {
 	if s.Limits.OfflineCores > 0 {
 		cores = strconv.Itoa(int(s.Limits.OfflineCores)) + " offline"
 	}
-	policy, limit := string(s.Policy), table.Nothing
+	policy, limit, ceiling := string(s.Policy), table.Nothing, table.Nothing
+	if s.Policy.Bursts() && !s.Whole {
+		ceiling = strconv.Itoa(int(s.Ceiling))
+	}
 	if s.Whole {
 		policy = table.Nothing
 	}
@@ -83,7 +86,7 @@ func (s *Share) row() []string {
 		pids = append(pids, strconv.Itoa(p.PID))
 	}
 	return []string{
-		string(s.Card), s.ID.Claim.Namespace, s.ID.Claim.Name, s.ID.Request, policy, string(s.Class), cores, s.lease(),
+		string(s.Card), s.ID.Claim.Namespace, s.ID.Claim.Name, s.ID.Request, policy, string(s.Class), cores, ceiling, s.lease(),
 		strconv.FormatFloat(100*s.Rate, 'f', 1, 64) + "%", duration(s.Held), duration(s.Wanted), duration(s.Throttled),
 		strconv.FormatUint(s.Preemptions, 10), p50, p99, memory(s.MemoryUsed) + "/" + limit, table.OrNothing(strings.Join(pids, ",")),
 	}

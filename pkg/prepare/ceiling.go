@@ -6,8 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-
-	"k8s.io/klog/v2"
+	"sync"
 
 	"github.com/tranche-dra/tranche/pkg/api/v1alpha1"
 	"github.com/tranche-dra/tranche/pkg/card"
@@ -29,14 +28,45 @@ func wishOf(labels map[string]string) wish {
 // changes nothing and is told.
 func (p *Preparer) ceiling(ctx context.Context, record checkpoint.Record, w wish) card.Percent {
 	if !w.said {
+		p.refused.forget(record.Claim.UID)
 		return 0
 	}
 	ceiling, err := v1alpha1.CeilingOfLabel(w.value, record.Shares)
 	if err != nil {
-		p.Report.CeilingRefused(ctx, record.Claim, err)
+		if p.refused.isNew(record.Claim.UID, err.Error()) {
+			p.Report.CeilingRefused(ctx, record.Claim, err)
+		}
 		return record.BurstCeiling
 	}
+	p.refused.forget(record.Claim.UID)
 	return ceiling
+}
+
+// refusals are why ceilings were refused, by claim. A label is looked at again whenever anything
+// of its claim changes, such as the status that is written of each of its devices, and told of once.
+type refusals struct {
+	mu  sync.Mutex
+	why map[string]string // guarded by mu
+}
+
+// isNew notes why a ceiling of the claim is refused, and tells whether that is news.
+func (r *refusals) isNew(uid, why string) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.why[uid] == why {
+		return false
+	}
+	if r.why == nil {
+		r.why = map[string]string{}
+	}
+	r.why[uid] = why
+	return true
+}
+
+func (r *refusals) forget(uid string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.why, uid)
 }
 
 // Adjust gives the running shares of a claim the ceiling that its labels ask for,
@@ -75,6 +105,6 @@ func (p *Preparer) Adjust(ctx context.Context, uid string, labels map[string]str
 			return true, fmt.Errorf("adjust claim %s: %w", record.Claim, err)
 		}
 	}
-	klog.FromContext(ctx).Info("Changed the burst ceiling of a claim", "claim", record.Claim, "uid", uid, "from", before, "to", record.BurstCeiling)
+	p.Report.CeilingChanged(ctx, record.Claim, before, record.BurstCeiling)
 	return true, nil
 }

@@ -69,21 +69,24 @@ func TestTheCeilingOfARunningShareFollowsTheLabel(t *testing.T) {
 		labels  map[string]string
 		want    card.Percent
 		refused string
+		changed string
 	}{
-		{"raised", wants("100"), 100, ""},
-		{"lowered", wants("30"), 30, ""},
-		{"lowered too far", wants("29"), 30, "must not be below the guaranteed cores of 30"},
-		{"nonsense", wants("many"), 30, "must be a whole number of 1 to 100"},
-		{"the same again", wants("30"), 30, ""},
-		{"taken away", map[string]string{"app": "x"}, 80, ""},
-		{"wrong from the beginning", wants("101"), 80, "must be a whole number of 1 to 100"},
+		{"raised", wants("100"), 100, "", "team/c 0 100"},
+		{"lowered", wants("30"), 30, "", "team/c 100 30"},
+		{"lowered too far", wants("29"), 30, "must not be below the guaranteed cores of 30", ""},
+		{"nonsense", wants("many"), 30, "must be a whole number of 1 to 100", ""},
+		{"the same again", wants("30"), 30, "", ""},
+		{"taken away", map[string]string{"app": "x"}, 80, "", "team/c 30 0"},
+		{"wrong from the beginning", wants("101"), 80, "must be a whole number of 1 to 100", ""},
 	} {
 		node.Refused.Store("")
+		node.Changed.Store("")
 		known, err := node.Adjust(t.Context(), string(claim.UID), step.labels)
 		require.NoError(t, err, step.what)
 		require.True(t, known, step.what)
 		require.Equal(t, []card.Percent{step.want, 100}, ceilings(t, node, claim), step.what)
 		require.Contains(t, node.Refused.Load(), step.refused, step.what)
+		require.Equal(t, step.changed, node.Changed.Load(), step.what)
 	}
 	again, err := node.Prepare(t.Context(), claim)
 	require.NoError(t, err)
@@ -92,6 +95,34 @@ func TestTheCeilingOfARunningShareFollowsTheLabel(t *testing.T) {
 	known, err := node.Adjust(t.Context(), string(claim.UID), wants("50"))
 	require.NoError(t, err)
 	require.False(t, known)
+}
+
+// Whatever changes of a claim, its label is looked at again.
+func TestARefusedCeilingIsToldOnceForAsLongAsItIsAskedFor(t *testing.T) {
+	t.Parallel()
+	node := newNode(t, t.TempDir())
+	claim := fixture.Claim("c", fixture.Result{Request: "gpu", Cores: 30, Memory: "1Gi"}, fixture.Result{Request: "gpu", Card: 1, Cores: 30, Memory: "1Gi"})
+	claim.Labels = wants("20")
+	refusals := func(labels map[string]string) int {
+		for range 2 {
+			_, err := node.Adjust(t.Context(), string(claim.UID), labels)
+			require.NoError(t, err)
+		}
+		return int(node.Refusals.Swap(0))
+	}
+	_, err := node.Prepare(t.Context(), claim)
+	require.NoError(t, err)
+	require.Equal(t, 1, refusals(claim.Labels))
+	require.Equal(t, 1, refusals(wants("10")))
+	require.Zero(t, refusals(wants("40")))
+	require.Equal(t, 1, refusals(wants("10")), "it was right in between")
+	require.Zero(t, refusals(nil))
+	require.Equal(t, 1, refusals(wants("10")), "nobody asked in between")
+	require.NoError(t, node.Unprepare(t.Context(), claims.Of(claim)))
+	claim.Labels = wants("10")
+	_, err = node.Prepare(t.Context(), claim)
+	require.NoError(t, err)
+	require.EqualValues(t, 1, node.Refusals.Load(), "it is prepared anew")
 }
 
 func TestAClaimOfWhichNothingIsKnownIsNotAdjusted(t *testing.T) {

@@ -27,6 +27,9 @@ type Reporter interface {
 	// CeilingRefused: the owner of a claim wants a ceiling that its shares cannot
 	// have, and they keep what they have.
 	CeilingRefused(ctx context.Context, claim share.Claim, err error)
+	// CeilingChanged: running shares of a claim have another ceiling by its label, 0
+	// being what the configuration of each says.
+	CeilingChanged(ctx context.Context, claim share.Claim, from, to card.Percent)
 }
 
 // Libraries are the versions of the sharing runtime on this node.
@@ -68,7 +71,8 @@ type Config struct {
 type Preparer struct {
 	Config
 
-	room room
+	room    room
+	refused refusals
 }
 
 // New makes a Preparer. It does no I/O.

@@ -68,6 +68,7 @@ func (p *Preparer) sweep(uid string) error {
 		return err
 	}
 	p.room.remove(uid)
+	p.refused.forget(uid)
 	return nil
 }
 
