@@ -25,16 +25,16 @@ import (
 )
 
 const (
-	// afterKills is how long pods may take when the driver was killed: kubelet
-	// waits 10 s and more before it starts a container again that keeps dying.
+	// afterKills is how long pods may take when the driver was killed, and each of them has
+	// to be tried again.
 	afterKills = 3 * time.Minute
 	// inThePhase bounds the hunt for a claim that is in the middle of something.
 	inThePhase = time.Minute
 )
 
 func TestADriverKilledInTheMiddleOfPreparesLosesAndLeaksNothing(t *testing.T) {
-	// A new container: kubelet waits for minutes before it starts one again that has
-	// ended often, as it does in other tests.
+	// A new container: kubelet starts it again at once when it is killed, and not only after a
+	// while, as one that has ended before in other tests.
 	_, err := kube.Kubectl(t.Context(), "-n", kube.System, "rollout", "restart", "daemonset/"+kube.DaemonSet)
 	require.NoError(t, err)
 	require.NoError(t, kube.WaitForDriver(t.Context()))

@@ -166,8 +166,10 @@ func TestTheAPIServerIsAwayForAMinute(t *testing.T) {
 	published(t)
 	// They may wait for a minute and more before they try again; the driver is
 	// what is judged here.
-	ctl(t, "restart", "controller-manager")
-	ctl(t, "restart", "scheduler")
+	for _, other := range []string{"controller-manager", "scheduler", "kubelet"} {
+		ctl(t, "restart", other)
+	}
+	published(t) // kubelet forgets them when it starts
 	n.pod(t, "after", kube.Request("gpu", "share.tranche.dev", 1, kube.Share("30", "4Gi")))
 	n.ready(t, "p", "after")
 }

@@ -27,8 +27,7 @@ const (
 	stateDir = "/var/lib/tranche"
 	cards    = 2
 	// patience is the deadline of every wait: generous, for it only ends runs
-	// that have failed, and kubelet tries a pod that it could not start again after
-	// 60 to 90 s.
+	// that have failed.
 	patience = 2 * time.Minute
 	tick     = 100 * time.Millisecond
 )
