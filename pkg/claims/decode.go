@@ -8,6 +8,7 @@ import (
 
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/dynamic-resource-allocation/resourceclaim"
 
 	"github.com/tranche-dra/tranche/pkg/api/v1alpha1"
@@ -30,14 +31,21 @@ type Node struct {
 	Pool string
 	// DefaultPolicy gives the policy of a share whose configuration names none. An
 	// error says that it cannot be told yet, and wraps ErrDefaultUnknown.
-	DefaultPolicy func(id share.ID) (share.Policy, error)
+	DefaultPolicy func(id share.ID) (Default, error)
 	// Card finds a card by its published name.
 	Card func(device string) (card.Card, bool)
 }
 
+// Default is the policy of a share that names none.
+type Default struct {
+	Policy share.Policy
+	// Why says what it comes from, for people.
+	Why string
+}
+
 // Always is a default policy that holds for every share.
-func Always(p share.Policy) func(share.ID) (share.Policy, error) {
-	return func(share.ID) (share.Policy, error) { return p, nil }
+func Always(p share.Policy) func(share.ID) (Default, error) {
+	return func(share.ID) (Default, error) { return Default{p, "built in"}, nil }
 }
 
 // Error says why one result of a claim cannot become a share.
@@ -229,22 +237,35 @@ func origin(source resourceapi.AllocationConfigSource) string {
 
 // applyConfig puts policy, class and ceiling onto the share. A share that holds
 // offline compute is an offline share where nobody said otherwise.
-func applyConfig(s *share.Share, config *v1alpha1.ShareConfig, defaultPolicy func(share.ID) (share.Policy, error)) error {
+func applyConfig(s *share.Share, config *v1alpha1.ShareConfig, defaultPolicy func(share.ID) (Default, error)) error {
 	if config.Class == nil && s.Limits.OfflineCores > 0 {
 		offline := share.Offline
 		config.Class = &offline
 	}
-	var policy share.Policy
+	var fallback Default
 	if config.Policy == nil {
 		var err error
-		if policy, err = defaultPolicy(s.ID); err != nil {
+		if fallback, err = defaultPolicy(s.ID); err != nil {
 			return err
 		}
 	}
-	v1alpha1.SetDefaults(config, policy)
+	v1alpha1.SetDefaults(config, fallback.Policy)
 	if errs := config.ValidateMerged(s.Limits, nil); len(errs) > 0 {
+		if fallback.Policy != "" && len(config.Validate(nil)) == 0 {
+			fallback.explain(errs)
+		}
 		return fmt.Errorf("configuration after merging class and claim: %w", errs.ToAggregate())
 	}
 	s.Policy, s.Class, s.BurstCeiling = *config.Policy, *config.Class, config.BurstCeiling()
 	return nil
+}
+
+// explain where a policy comes from that the claim's owner finds neither in the claim nor in its
+// class, in errors about it. A ceiling is wrong for the policy's sake, too.
+func (d Default) explain(errs field.ErrorList) {
+	for _, err := range errs {
+		if err.Field == "policy" || err.Field == "burst.ceiling" {
+			err.Detail += fmt.Sprintf(" (%s is the node's default: %s)", d.Policy, d.Why)
+		}
+	}
 }

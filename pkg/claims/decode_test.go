@@ -258,12 +258,48 @@ func TestTheNodesPolicyIsOnlyADefault(t *testing.T) {
 	}
 }
 
+// Whose policy is in neither the claim nor its class looks for it there.
+func TestAnErrorSaysWhereThePolicyComesFrom(t *testing.T) {
+	t.Parallel()
+	const said = " (fixed-share is the node's default: the node's label tranche.dev/default-policy)"
+	n := node()
+	n.DefaultPolicy = func(share.ID) (claims.Default, error) {
+		return claims.Default{Policy: share.Fixed, Why: "the node's label tranche.dev/default-policy"}, nil
+	}
+	for name, row := range map[string]struct {
+		cores   string
+		configs []resourceapi.DeviceAllocationConfiguration
+		says    string
+		unsaid  bool
+	}{
+		"nothing is asked for":          {"0", nil, "or for policy best-effort" + said, false},
+		"a ceiling":                     {"30", configs(fromClaim(`,"burst":{"ceiling":50}`)), "native-burst-share do" + said, false},
+		"a ceiling that nobody takes":   {"30", configs(fromClaim(`,"burst":{"ceiling":101}`)), "must be 1 to 100", true},
+		"a class that does not fit":     {"30", configs(fromClaim(`,"class":"offline"`)), "offlineCores: N, policy: Invalid value", false},
+		"the claim names that policy":   {"0", configs(fromClaim(`,"policy":"fixed-share"`)), "or for policy best-effort", true},
+		"the class names that policy":   {"0", configs(fromClass(`,"policy":"fixed-share"`)), "or for policy best-effort", true},
+		"the claim names another wrong": {"30", configs(fromClaim(`,"policy":"best-effort","burst":{"ceiling":50}`)), "policy best-effort takes no ceiling", true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			claim := load(t, "one-share")
+			consume("cores", row.cores)(&claim.Status.Allocation.Devices.Results[0])
+			claim.Status.Allocation.Devices.Config = row.configs
+			_, err := claims.Decode(claim, n)
+			require.ErrorContains(t, err, row.says)
+			if row.unsaid {
+				require.NotContains(t, err.Error(), "the node's default")
+			}
+		})
+	}
+}
+
 // A node that does not know its own default yet may know it soon: only claims that
 // leave their policy to it have to wait.
 func TestADefaultThatIsNotKnownYetIsNoFaultOfTheClaim(t *testing.T) {
 	t.Parallel()
 	n := node()
-	n.DefaultPolicy = func(share.ID) (share.Policy, error) { return "", claims.ErrDefaultUnknown }
+	n.DefaultPolicy = func(share.ID) (claims.Default, error) { return claims.Default{}, claims.ErrDefaultUnknown }
 	_, err := claims.Decode(load(t, "one-share"), n)
 	require.ErrorIs(t, err, claims.ErrDefaultUnknown)
 	require.NotErrorIs(t, err, claims.ErrImpossible)

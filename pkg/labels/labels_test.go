@@ -194,10 +194,10 @@ func built() labels.Configured {
 
 func becomes(t *testing.T, d *labels.DefaultPolicy, want share.Policy) {
 	t.Helper()
-	var got share.Policy
+	var got claims.Default
 	require.Eventually(t, func() bool {
 		got, _ = d.Policy(share.ID{})
-		return got == want
+		return got.Policy == want
 	}, patient, 5*time.Millisecond, "%q never became %q", got, want)
 }
 
@@ -264,7 +264,7 @@ func TestAnAPIServerThatIsAwayChangesNoPolicy(t *testing.T) {
 	nodes.Forget()
 	policy, err := d.Policy(share.ID{})
 	require.NoError(t, err)
-	require.Equal(t, share.Fixed, policy)
+	require.Equal(t, claims.Default{Policy: share.Fixed, Why: "the node's label tranche.dev/default-policy"}, policy)
 	nodes.Set("n", "node1", policyOf("best-effort"))
 	nodes.Fail(nil)
 	becomes(t, d, share.BestEffort)

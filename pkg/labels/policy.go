@@ -79,14 +79,14 @@ func NewDefaultPolicy(objects Objects, node string, configured Configured, event
 
 // Policy is the one for a share that is prepared now. The error wraps
 // claims.ErrDefaultUnknown.
-func (d *DefaultPolicy) Policy(share.ID) (share.Policy, error) {
+func (d *DefaultPolicy) Policy(share.ID) (claims.Default, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.choice.Policy == "" {
-		return "", fmt.Errorf("%w: the labels of node %s have not been read: see whether pods of this node reach the API server",
+		return claims.Default{}, fmt.Errorf("%w: the labels of node %s have not been read: see whether pods of this node reach the API server",
 			claims.ErrDefaultUnknown, d.node)
 	}
-	return d.choice.Policy, nil
+	return claims.Default(d.choice), nil
 }
 
 // Run follows the node's label until ctx ends.

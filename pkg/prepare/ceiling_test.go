@@ -212,7 +212,7 @@ func TestAPreparedShareKeepsThePolicyThatTheNodeGaveIt(t *testing.T) {
 	t.Parallel()
 	node := newNode(t, t.TempDir())
 	policy := share.BestEffort
-	node.Node.DefaultPolicy = func(share.ID) (share.Policy, error) { return policy, nil }
+	node.Node.DefaultPolicy = func(share.ID) (claims.Default, error) { return claims.Default{Policy: policy}, nil }
 	idle := fixture.Claim("idle", fixture.Result{Request: "gpu", Memory: "1Gi"})
 	_, err := node.Prepare(t.Context(), idle)
 	require.NoError(t, err)

@@ -128,10 +128,10 @@ func (p *Preparer) decoding(uid string) claims.Node {
 		return record.Shares
 	})
 	node := p.Node
-	node.DefaultPolicy = func(id share.ID) (share.Policy, error) {
+	node.DefaultPolicy = func(id share.ID) (claims.Default, error) {
 		for _, s := range prepared() {
 			if s.ID == id {
-				return s.Policy, nil
+				return claims.Default{Policy: s.Policy, Why: "it was when the claim was prepared"}, nil
 			}
 		}
 		return p.Node.DefaultPolicy(id)
