@@ -44,7 +44,9 @@ type world struct {
 	realTime bool
 	// traces is the directory for what happened, empty for nowhere.
 	traces string
-	plays  int
+	// scenario that is measured now, and how often tenants were at work so far.
+	scenario string
+	plays    int
 	// alone are the services' records without anybody beside them.
 	alone map[string]record
 }
@@ -79,7 +81,7 @@ func parse(args []string) (options, error) {
 	o := options{}
 	flags := flag.NewFlagSet("sharing", flag.ContinueOnError)
 	flags.StringVar(&o.out, "out", "build/bench", "directory of the report")
-	flags.StringVar(&o.traces, "traces", "", "directory for the runs on each card, for people who look into a figure")
+	flags.StringVar(&o.traces, "traces", "", "directory for the runs on each card, for people who look into a figure: "+scenariosFile+" there says which are whose")
 	flags.StringVar(&o.only, "only", "", "measure what has a name that this regular expression finds")
 	flags.IntVar(&o.seconds, "seconds", 12, "how long tenants are watched; figures over 10 s take at least that")
 	flags.IntVar(&o.settling, "settling", 1, "seconds that tenants are at work before they are watched")
@@ -97,9 +99,8 @@ func parse(args []string) (options, error) {
 	if err := flags.Parse(args); err != nil {
 		return o, err
 	}
-	another := o.other.preload != "" || o.other.library != ""
-	if flags.NArg() > 0 || min(o.seconds, o.settling) < 1 || o.none && another || o.beside && !o.none && !another {
-		return o, fmt.Errorf("%w: -none or another runtime, -beside with one of them, no arguments", errUsage)
+	if wrong := o.wrong(flags); wrong != "" {
+		return o, fmt.Errorf("%w: %s", errUsage, wrong)
 	}
 	if o.none {
 		o.other.name, o.other.bare = "none", true
@@ -114,6 +115,37 @@ func parse(args []string) (options, error) {
 		o.seconds = min(o.seconds, 2)
 	}
 	return o, nil
+}
+
+// wrong is what is with the flags, each of which is right by itself, or empty.
+func (o options) wrong(flags *flag.FlagSet) string {
+	another := o.other.preload != "" || o.other.library != ""
+	switch {
+	case flags.NArg() > 0:
+		return fmt.Sprintf("%q is no flag, and arguments are not taken", flags.Arg(0))
+	case o.seconds < 1:
+		return fmt.Sprintf("-seconds: %d is less than 1", o.seconds)
+	case o.settling < 1:
+		return fmt.Sprintf("-settling: %d is less than 1", o.settling)
+	case o.none && another:
+		return "-none is without any runtime, and -preload and -library are with another one"
+	case o.beside && !o.none && !another:
+		return "-beside needs whom to measure beside ours: -none, -preload or -library"
+	}
+	wrong := ""
+	flags.Visit(func(f *flag.Flag) {
+		if !another && slices.Contains([]string{"env", "file", "name"}, f.Name) {
+			wrong = fmt.Sprintf("-%s is about another runtime: say which by -preload or -library", f.Name)
+		}
+	})
+	for flag, pairs := range map[string][]string{"-env": o.other.env, "-file": o.other.files} {
+		for _, pair := range pairs {
+			if before, after, ok := strings.Cut(pair, "="); !ok || before == "" || flag == "-file" && after == "" {
+				wrong = fmt.Sprintf("%s: %q has no name or no value: -help says how it is written", flag, pair)
+			}
+		}
+	}
+	return wrong
 }
 
 // contenders are who is measured: the first one's figures are the rows.
@@ -134,13 +166,20 @@ func (o options) chosen() ([]scenario, error) {
 	if err != nil {
 		return nil, err
 	}
-	return slices.DeleteFunc(scenarios(o.matrix), func(s scenario) bool {
+	chosen := slices.DeleteFunc(scenarios(o.matrix), func(s scenario) bool {
 		return o.short && !s.short || !only.MatchString(s.name)
-	}), nil
+	})
+	if len(chosen) == 0 {
+		return nil, fmt.Errorf("%w: -only: nothing that would be measured is called %q: -list says what is", errUsage, o.only)
+	}
+	return chosen, nil
 }
 
 func begin(ctx context.Context, args []string) error {
 	o, err := parse(args)
+	if errors.Is(err, flag.ErrHelp) {
+		return nil // it has been given
+	}
 	if err != nil {
 		return err
 	}
@@ -160,7 +199,7 @@ func begin(ctx context.Context, args []string) error {
 		}
 	}
 	if o.traces != "" {
-		if err := os.MkdirAll(o.traces, 0o755); err != nil {
+		if err := openTraces(o.traces); err != nil {
 			return err
 		}
 	}
@@ -212,6 +251,7 @@ func (w *world) measure(ctx context.Context, chosen []scenario, contenders []con
 		var rows []bench.Row
 		for _, c := range contenders {
 			fmt.Fprintf(os.Stderr, "%s (%s)\n", s.name, c.name)
+			w.scenario = s.name
 			more, err := s.run(ctx, w, c)
 			if why, ok := errors.AsType[unmeasured](err); ok {
 				fmt.Fprintf(os.Stderr, "%s (%s): not measured: %v\n", s.name, c.name, err)

@@ -6,6 +6,8 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"os"
+	"path/filepath"
 	"slices"
 	"testing"
 	"time"
@@ -48,18 +50,69 @@ func TestWhoIsMeasured(t *testing.T) {
 
 func TestFlagsThatContradictEachOther(t *testing.T) {
 	t.Parallel()
-	for name, args := range map[string][]string{
-		"nobody and another runtime":  {"-none", "-preload", "/x.so"},
-		"beside whom":                 {"-beside"},
-		"no time":                     {"-seconds", "0"},
-		"arguments that are no flags": {"-none", "short"},
+	for name, row := range map[string]struct {
+		args []string
+		says string
+	}{
+		"nobody and another runtime":            {[]string{"-none", "-preload", "/x.so"}, "-none is without any runtime"},
+		"beside whom":                           {[]string{"-beside"}, "-beside needs whom"},
+		"no time":                               {[]string{"-seconds", "0"}, "-seconds: 0 is less than 1"},
+		"no time to settle":                     {[]string{"-settling", "-1"}, "-settling: -1 is less than 1"},
+		"arguments that are no flags":           {[]string{"-none", "short"}, `"short" is no flag`},
+		"nothing of that name":                  {[]string{"-only", "zzz"}, `-only: nothing that would be measured is called "zzz": -list`},
+		"nothing of that name in the selection": {[]string{"-short", "-only", "weights"}, "-list"},
+		"a variable of whom":                    {[]string{"-env", "A=1"}, "-env is about another runtime"},
+		"a variable of nobody":                  {[]string{"-none", "-env", "A=1"}, "-env is about another runtime"},
+		"a file of whom":                        {[]string{"-file", "/a=/b"}, "-file is about another runtime"},
+		"a name of whom":                        {[]string{"-name", "a"}, "-name is about another runtime"},
+		"a variable without a value":            {[]string{"-preload", "/x.so", "-env", "A=1", "-env", "B"}, `-env: "B" has no name`},
+		"a file for none":                       {[]string{"-preload", "/x.so", "-file", "/a"}, `-file: "/a" has no name`},
+		"a file for nothing":                    {[]string{"-preload", "/x.so", "-file", "/a="}, `-file: "/a=" has no name`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			_, err := parse(args)
+			err := begin(t.Context(), append(row.args, "-list"))
 			require.ErrorIs(t, err, errUsage)
+			require.ErrorContains(t, err, row.says)
 		})
 	}
+	_, err := parse([]string{"-preload", "/x.so", "-env", "EMPTY="})
+	require.NoError(t, err)
+}
+
+func TestHelpIsNoError(t *testing.T) {
+	t.Parallel()
+	require.NoError(t, begin(t.Context(), []string{"-help"}))
+}
+
+func TestTracesSayWhoseTheyAre(t *testing.T) {
+	t.Parallel()
+	dir := filepath.Join(t.TempDir(), "traces")
+	for range 2 { // the second one takes the place of the first
+		require.NoError(t, openTraces(dir))
+		w := &world{traces: dir}
+		for _, name := range []string{"first", "second"} {
+			w.scenario = name
+			require.NoError(t, w.keep(contender{name: "ours"}, record{cards: [][]run{{{1, span{2, 3}}}}}, "log"))
+		}
+	}
+	list, err := os.ReadFile(filepath.Join(dir, scenariosFile))
+	require.NoError(t, err)
+	require.Equal(t, "001-ours\tfirst\n002-ours\tsecond\n", string(list))
+	runs, err := os.ReadFile(filepath.Join(dir, "002-ours-card0.csv"))
+	require.NoError(t, err)
+	require.Equal(t, "tenant,from_ns,to_ns\n1,2,3\n", string(runs))
+}
+
+func TestScenariosAreToldByNameWhileTheyAreMeasured(t *testing.T) {
+	t.Parallel()
+	w, seen := &world{}, ""
+	_, err := w.measure(t.Context(), []scenario{{name: "this one", run: func(_ context.Context, w *world, _ contender) ([]bench.Row, error) {
+		seen = w.scenario
+		return nil, nil
+	}}}, []contender{{name: "ours"}})
+	require.NoError(t, err)
+	require.Equal(t, "this one", seen)
 }
 
 func TestScenariosHaveNamesOfTheirOwn(t *testing.T) {

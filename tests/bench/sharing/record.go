@@ -104,6 +104,27 @@ func (r record) spans(tenant int, word, from, to string) []span {
 	return out
 }
 
+// scenariosFile says of which scenario the other files of a directory of traces are.
+const scenariosFile = "scenarios.txt"
+
+// openTraces makes the directory of traces, and begins its list.
+func openTraces(dir string) error {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(dir, scenariosFile), nil, 0o644)
+}
+
+// note whose files those are whose names begin so.
+func (w *world) note(prefix string) error {
+	list, err := os.OpenFile(filepath.Join(w.traces, scenariosFile), os.O_APPEND|os.O_WRONLY, 0)
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(list, "%s\t%s\n", prefix, w.scenario)
+	return errors.Join(err, list.Close())
+}
+
 // keep writes what happened to files, for people who look into a figure: tenant, start
 // and end of each run on each card, in ns of CLOCK_MONOTONIC, what each tenant said,
 // and the arbiter's log.
@@ -112,13 +133,18 @@ func (w *world) keep(c contender, rec record, log string) error {
 		return nil
 	}
 	w.plays++
-	base := filepath.Join(w.traces, fmt.Sprintf("%03d-%s", w.plays, c.name))
+	prefix := fmt.Sprintf("%03d-%s", w.plays, c.name)
+	if err := w.note(prefix); err != nil {
+		return err
+	}
+	base := filepath.Join(w.traces, prefix)
 	for i, runs := range rec.cards {
 		file, err := os.Create(fmt.Sprintf("%s-card%d.csv", base, i))
 		if err != nil {
 			return err
 		}
 		out := csv.NewWriter(file)
+		out.Write([]string{"tenant", "from_ns", "to_ns"}) //nolint:errcheck // told by Error
 		for _, r := range runs {
 			out.Write([]string{ //nolint:errcheck // told by Error
 				strconv.Itoa(r.tenant), strconv.FormatInt(int64(r.from), 10), strconv.FormatInt(int64(r.to), 10),
