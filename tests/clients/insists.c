@@ -2,12 +2,14 @@
  *
  * insists
  *
- * One thread loads modules without end, each of which is measured. Another one answers each line
+ * Some threads load modules without end, each of which is measured. Another one answers each line
  * with a launch, "result=N" (a CUresult).
  */
 #include <pthread.h>
 
 #include "kernels.h"
+
+#define THREADS 8
 
 static void *insist(void *context)
 {
@@ -27,7 +29,8 @@ int main(void)
 	pthread_t thread;
 	char line[64];
 
-	HOLDS(pthread_create(&thread, NULL, insist, context) == 0);
+	for (int i = 0; i < THREADS; i++)
+		HOLDS(pthread_create(&thread, NULL, insist, context) == 0);
 	say("ready");
 	while (fgets(line, sizeof line, stdin)) {
 		CUresult result = launch_spin(&kernels, 1000, NULL);

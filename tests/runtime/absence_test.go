@@ -155,6 +155,29 @@ func TestWhoInsistsWithoutAnArbiterIsRefusedAsWell(t *testing.T) {
 	require.NoError(t, rig.Until("launches to be refused", answers(p, systemNotReady)))
 }
 
+// Other threads attach again as well, and may always be first.
+func TestWhoIsAnsweredNowAndThenIsNotRefused(t *testing.T) {
+	t.Parallel()
+	g := newGated(t)
+	g.set(wire.LeaseFree)
+	p := start(t, g.box, nil, "insists")
+	_, err := p.Expect("ready")
+	require.NoError(t, err)
+	attached := func() int {
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		return len(g.demands)
+	}
+	for end := clock() + 2*givenUp; clock() < end; {
+		g.disappear()
+		<-time.After(300 * time.Millisecond)
+		before := attached()
+		g.serve()
+		until(t, "the program to attach", func() bool { return attached() > before })
+		ask(t, p, "launch 1000", success)
+	}
+}
+
 // Each of them is tried for a second.
 func TestManySharesWithoutAnArbiterAreRefusedAsSoon(t *testing.T) {
 	t.Parallel()

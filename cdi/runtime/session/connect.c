@@ -12,6 +12,8 @@
 #define FIRST_NAP_NS 1000000ull
 #define LONGEST_NAP_NS 50000000ull
 
+uint32_t line_count;
+
 enum line_result line_send(int fd, const void *message, size_t size, int passed)
 {
 	struct iovec data = { .iov_base = (void *)message, .iov_len = size };
@@ -217,6 +219,7 @@ enum line_result line_open(struct session_share *share, enum tranche_role role, 
 				__atomic_store_n(&share->fd, fd, __ATOMIC_RELAXED);
 				share->lost = false;
 				__atomic_store_n(&share->alone, 0, __ATOMIC_RELAXED);
+				__atomic_add_fetch(&line_count, 1, __ATOMIC_RELAXED);
 				return result;
 			}
 			close(fd);

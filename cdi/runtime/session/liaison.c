@@ -40,14 +40,19 @@ static void wait_for_end(void)
 struct absence {
 	uint64_t last; /* when it was counted */
 	uint64_t ns;
+	uint32_t lines; /* that any thread had made by then */
 };
 
 static void count_time(struct absence *absence)
 {
 	uint64_t now = now_ns(), passed = now - absence->last;
+	uint32_t lines = __atomic_load_n(&line_count, __ATOMIC_RELAXED);
 
 	/* A process that was stopped has not waited in the meantime. */
 	absence->ns += passed < LONGEST_STEP_NS ? passed : LONGEST_STEP_NS;
+	if (lines != absence->lines)
+		absence->ns = 0;
+	absence->lines = lines;
 	absence->last = now;
 }
 
@@ -81,7 +86,7 @@ static bool restore_all(struct absence *absence)
 
 static void attach_again(void)
 {
-	struct absence absence = { .last = now_ns() };
+	struct absence absence = { .last = now_ns(), .lines = __atomic_load_n(&line_count, __ATOMIC_RELAXED) };
 	uint64_t nap = FIRST_NAP_NS;
 
 	while (!restore_all(&absence)) {

@@ -39,6 +39,9 @@ enum line_result line_send(int fd, const void *message, size_t size, int passed)
 /* Receives one message of exactly size bytes. pages may be NULL. */
 enum line_result line_receive(int fd, void *message, size_t size, struct line_pages *pages, uint64_t deadline);
 
+/* Counts the connections that were made; wraps. */
+extern uint32_t line_count __attribute__((visibility("hidden")));
+
 /* True: the connection stands, as far as one can see without saying anything. */
 bool line_stands(const struct session_share *share);
 
