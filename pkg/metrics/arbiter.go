@@ -37,7 +37,7 @@ func NewArbiter(build Build, kinds []string, uses Uses) *Arbiter {
 			Help: "Time from when the end of a process was noticed until its slot was free.",
 		}),
 		findings: prometheus.NewCounterVec(arbiterOpts("watchdog_findings_total",
-			"Times that somebody held memory of a card that no share allows, for longer than the grace time, by kind."), []string{"kind"}),
+			"Times that somebody held memory of a card, or computed on it, as no share allows, for longer than the grace time, by kind."), []string{"kind"}),
 		kills: prometheus.NewCounter(arbiterOpts("watchdog_kills_total", "Processes that the watchdog ended.")),
 	}
 	for _, kind := range kinds {
