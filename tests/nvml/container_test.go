@@ -26,6 +26,7 @@ import (
 	"github.com/tranche-dra/tranche/pkg/durable"
 	"github.com/tranche-dra/tranche/pkg/share"
 	"github.com/tranche-dra/tranche/pkg/simcard"
+	"github.com/tranche-dra/tranche/tests/rig"
 	"github.com/tranche-dra/tranche/tests/sandbox"
 	"github.com/tranche-dra/tranche/tests/wireclient"
 )
@@ -42,10 +43,8 @@ var built = sync.OnceValues(func() (string, error) {
 	if err != nil {
 		return "", err
 	}
-	flavour := cmp.Or(os.Getenv("FLAVOUR"), "release")
-	native := filepath.Join(dir, "native")
-	real, front := filepath.Join(native, "sim", "libnvidia-ml-real.so.1"), filepath.Join(native, "runtime", "libnvidia-ml.so.1")
-	err = run("make", "-s", "-C", "../..", "FLAVOUR="+flavour, "NATIVE="+native, real, front)
+	real, front := filepath.Join(dir, "libnvidia-ml-real.so.1"), filepath.Join(dir, "libnvidia-ml.so.1")
+	err = rig.Made(dir, "sim/libnvidia-ml-real.so.1", "runtime/libnvidia-ml.so.1")
 	for _, sub := range []string{"library", "driver", "programs"} {
 		err = cmp.Or(err, os.Mkdir(filepath.Join(dir, sub), 0o755))
 	}
@@ -53,14 +52,14 @@ var built = sync.OnceValues(func() (string, error) {
 	driver := filepath.Join(dir, "driver", "libnvidia-ml-real.so.1")
 	err = cmp.Or(err, os.Rename(real, driver), os.Chmod(dir, 0o755))
 	cards, _ := filepath.Glob("../../cdi/simdriver/card/*.c")
-	err = cmp.Or(err, compile(flavour, filepath.Join(dir, "programs", "ask"), "../sim/testdata/ask.c", driver))
-	err = cmp.Or(err, compile(flavour, filepath.Join(dir, "programs", "holder"), append(cards, "../sim/testdata/holder.c", "-ldl")...))
+	err = cmp.Or(err, compile(filepath.Join(dir, "programs", "ask"), "../sim/testdata/ask.c", driver))
+	err = cmp.Or(err, compile(filepath.Join(dir, "programs", "holder"), append(cards, "../sim/testdata/holder.c", "-ldl")...))
 	return dir, err
 })
 
-func compile(flavour, program string, args ...string) error {
+func compile(program string, args ...string) error {
 	args = append(args, "-std=c11", "-D_GNU_SOURCE", "-Wall", "-Wextra", "-Werror", "-g", "-pthread", "-I../../cdi/abi", "-I../../cdi/simdriver", "-o", program)
-	switch flavour {
+	switch rig.Flavour() {
 	case "asan":
 		args = append(args, "-fsanitize=address,undefined", "-fno-sanitize-recover=undefined")
 	case "tsan":

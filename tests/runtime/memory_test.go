@@ -88,7 +88,7 @@ func TestRacingThreadsAndProcessesStayBelowTheLimit(t *testing.T) {
 // Whoever looks before he takes, without the others' seeing it, is found out here.
 func TestOfThoseWhoWantTheLastBlockAtOnceExactlyOneGetsIt(t *testing.T) {
 	t.Parallel()
-	for processes, rounds := range map[int]int{2: 20000, 3: 3000} {
+	for processes, rounds := range map[int]int{2: 10000, 3: 3000} {
 		t.Run(fmt.Sprint(processes, " processes"), func(t *testing.T) {
 			t.Parallel()
 			room := 256 - 64*uint64(processes) // without the contexts

@@ -24,6 +24,7 @@ import (
 	"github.com/tranche-dra/tranche/pkg/card"
 	"github.com/tranche-dra/tranche/pkg/card/nvml"
 	"github.com/tranche-dra/tranche/pkg/simcard"
+	"github.com/tranche-dra/tranche/tests/rig"
 )
 
 const (
@@ -34,28 +35,24 @@ const (
 
 // built is the directory with the simulated NVML, under the name that programs
 // load, tranche-simcard and the programs of testdata; made once, with the
-// sanitizer that FLAVOUR names.
+// sanitizer that FLAVOUR names. The simulated libcuda lies there as libcuda-real.so.1.
 var built = sync.OnceValues(func() (string, error) {
 	dir, err := os.MkdirTemp("", "sim")
 	if err != nil {
 		return "", err
 	}
-	native := filepath.Join(dir, "native")
-	made, library := filepath.Join(native, "sim", "libnvidia-ml-real.so.1"), filepath.Join(dir, "libnvidia-ml.so.1")
-	tool := filepath.Join(native, "bin", "tranche-simcard")
-	err = run("make", "-s", "-C", "../..", "FLAVOUR="+flavour(), "NATIVE="+native, made, tool)
-	err = cmp.Or(err, os.Rename(made, library), os.Rename(tool, filepath.Join(dir, "tranche-simcard")))
+	library := filepath.Join(dir, "libnvidia-ml.so.1")
+	err = rig.Made(dir, "sim/libnvidia-ml-real.so.1", "sim/libcuda-real.so.1", "bin/tranche-simcard")
+	err = cmp.Or(err, os.Rename(filepath.Join(dir, "libnvidia-ml-real.so.1"), library))
 	cards, _ := filepath.Glob("../../cdi/simdriver/card/*.c")
 	err = cmp.Or(err, compile(filepath.Join(dir, "ask"), "testdata/ask.c", library))
 	err = cmp.Or(err, compile(filepath.Join(dir, "holder"), append(cards, "testdata/holder.c", "-ldl")...))
 	return dir, err
 })
 
-func flavour() string { return cmp.Or(os.Getenv("FLAVOUR"), "release") }
-
 func compile(program string, args ...string) error {
 	args = append(args, "-std=c11", "-D_GNU_SOURCE", "-Wall", "-Wextra", "-Werror", "-g", "-pthread", "-I../../cdi/abi", "-I../../cdi/simdriver", "-o", program)
-	switch flavour() {
+	switch rig.Flavour() {
 	case "asan":
 		args = append(args, "-fsanitize=address,undefined", "-fno-sanitize-recover=undefined")
 	case "tsan":
@@ -210,7 +207,7 @@ func TestNVMLTellsWhatCardsAre(t *testing.T) {
 
 func TestTheNodeDriverListsSimulatedCardsThroughNVML(t *testing.T) {
 	m := newMachine(t, simcard.Config{UUID: firstUUID, Memory: 24 << 30, DriverMemory: 512 << 20, Name: "NVIDIA A10", Minor: 3, PCIBusID: "00000000:1b:00.0"})
-	if flavour() != "release" {
+	if rig.Flavour() != "release" {
 		t.Skip("a sanitizer's library cannot be loaded into a Go program")
 	}
 	root := t.TempDir()

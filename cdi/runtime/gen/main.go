@@ -6,6 +6,7 @@
 package main
 
 import (
+	"bytes"
 	"flag"
 	"fmt"
 	"os"
@@ -34,6 +35,9 @@ func run(dir string) error {
 		path := filepath.Join(dir, filepath.FromSlash(name))
 		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil { //nolint:gosec // sources are for everybody to read
 			return fmt.Errorf("make directory of %s: %w", name, err)
+		}
+		if old, err := os.ReadFile(path); err == nil && bytes.Equal(old, content) {
+			continue // make would take it for new
 		}
 		if err := os.WriteFile(path, content, 0o644); err != nil { //nolint:gosec // the same
 			return fmt.Errorf("write %s: %w", name, err)
