@@ -229,6 +229,7 @@ func (c *compute) look(t *tenant, now lease.Time) (told bool) {
 	}
 	if t.busy != busy {
 		t.busy = busy
+		c.scheduler.Processes(now, t.Key, busy)
 		t.grant.Window.Store(uint64(max(windowOf(t.Class)/time.Duration(max(busy, 1)), shortestWindow)))
 	}
 	switch {

@@ -55,18 +55,29 @@ func (b *board) pass(now Time) {
 		return
 	}
 	b.last = now
-	var users, open int
-	var service [2]time.Duration
+	var users, open, processes int
 	for _, t := range b.tenants {
 		if !t.holds() {
 			continue
 		}
 		users++
+		processes += t.running()
 		if !t.draining && t != b.leaver {
 			open++
 		}
+	}
+	var service [2]time.Duration
+	ran, charged := 0, time.Duration(0)
+	for _, t := range b.tenants {
+		t.charge = 0
+		if users > 0 {
+			// The hardware gives each process that uses the card its turns. Together that is d.
+			ran += t.running()
+			t.charge = d*time.Duration(ran)/time.Duration(processes) - charged
+			charged += t.charge
+		}
 		if t.counts() {
-			service[level(t.lower)] += d
+			service[level(t.lower)] += t.charge
 		}
 	}
 	switch {
@@ -77,9 +88,11 @@ func (b *board) pass(now Time) {
 	default:
 		b.idle += d
 	}
-	b.overlap += time.Duration(max(users-1, 0)) * d
+	if users > 1 {
+		b.overlap += d
+	}
 	for _, t := range b.tenants {
-		t.account(d, service[level(t.lower)], !t.lower || b.served, users == 0, b.config.Credit)
+		t.account(d, service[level(t.lower)], !t.lower || b.served, users == 0, b.config)
 	}
 	for _, lower := range []bool{false, true} {
 		if !lower || b.served {
@@ -162,7 +175,7 @@ func (t *tenant) bounded(c *Config) float64 {
 	case !t.counts() || t.gang != nil:
 		return min(balance, float64(c.Credit))
 	case t.ceiling < 1:
-		return min(balance, claims*float64(c.Credit))
+		return min(balance, claims*t.credit(c))
 	}
 	return balance
 }
@@ -183,7 +196,7 @@ func (b *board) rerate() {
 			}
 			t.part = t.rate / sum
 			if t.gang == nil && t.ceiling < 1 {
-				*longest = min(*longest, (claims-1)*float64(b.config.Credit)/t.part)
+				*longest = min(*longest, (claims-1)*t.credit(b.config)/t.part)
 			}
 			t.length = time.Duration(t.rate * float64(b.round(t, n)))
 			t.length = min(max(t.length, b.config.ShortestQuantum), b.config.LongestQuantum)

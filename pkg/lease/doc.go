@@ -15,7 +15,7 @@
 // closed. When the lease is over the word is closed, the tenant drains (what it had in
 // flight ends), and then the next one is opened. Who does not drain within
 // Config.Drain keeps the others waiting no longer: they are opened, the hardware
-// divides the card between them, and the laggard is charged until it is drained.
+// divides the card between their processes, and each is charged its part of that time.
 //
 // It takes some 100 us from when work ends until the next one's launches reach the card: three
 // threads wake. So a tenant may say shortly before that it will have drained (Drains), and the
@@ -63,8 +63,8 @@
 //
 // So A=20 and B=30 get 40 and 60 as guaranteed-burst tenants when both are busy, the
 // other one 100 when one sleeps, and 20 and 30 when C=50 comes. As fixed ones they
-// get 20 and 30 whatever others do. A share with no cores has no guarantee and no
-// ceiling: it is best-effort under every policy.
+// get 20 and 30 whatever others do. A share with no cores has no guarantee under any policy: it
+// is best-effort, up to its burst ceiling where the policy has one.
 //
 // # Balances
 //
@@ -114,11 +114,12 @@
 // # Ceilings
 //
 // A fixed share's cores and a burst ceiling below 100 % are never passed by more than a turn (and
-// a kernel) in any window of time: a second account, room, grows at the ceiling in
+// a kernel), and what others kept it waiting for, in any window of time: a second account, room, grows at the ceiling in
 // real time and falls while the tenant holds the card. A turn begins only when room is
 // not negative. What is not used is lost: room does not grow above zero while
-// the tenant sleeps, nor above Config.Credit while others keep it waiting. (A bucket that
-// fills while the tenant sleeps would let it pass its ceiling by the bucket.)
+// the tenant sleeps, nor above what a wait of a second comes to while others keep it waiting. (A
+// bucket that fills while the tenant sleeps would let it pass its ceiling by the bucket. One that
+// is full after 20 ms had a fixed share of 50 % get 31 beside kernels of 90 ms.)
 // Tenants with a ceiling are always Contended, so that their idle time is not charged
 // to it.
 //

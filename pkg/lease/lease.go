@@ -141,8 +141,8 @@ type CardState struct {
 	// Time since the card has tenants is Held (the lease was used), Draining (nobody's
 	// lease was, and work in flight of closed ones ran on) or Idle.
 	Held, Draining, Idle time.Duration
-	// Overlap is what tenants held at the same time as another: their sums of
-	// Usage.Held are Held + Draining + Overlap.
+	// Overlap is time of these in which several had work in flight, which the hardware divides among their
+	// processes: their Usage.Held add up to Held + Draining.
 	Overlap time.Duration
 	// Tenants by key.
 	Tenants []TenantState

@@ -161,6 +161,14 @@ func (s *Scheduler) want(t *tenant, wants bool) {
 	s.touch(t)
 }
 
+// Processes of the tenant that want the card, 1 until it is told: the hardware divides the card among those of
+// all tenants that have something in flight.
+func (s *Scheduler) Processes(now Time, key share.Key, n int) {
+	if t := s.find(now, key); t != nil {
+		t.processes = n
+	}
+}
+
 // Drained tells that nothing is in flight any more of a tenant that was closed.
 func (s *Scheduler) Drained(now Time, key share.Key) {
 	if t := s.find(now, key); t != nil && t.draining {

@@ -41,11 +41,11 @@ func TestTheNextOneIsOpenedBeforeTheLastOneHasDrained(t *testing.T) {
 
 	s.Lags(11*ms, "a")
 	a, b = held(12 * ms)
-	require.Equal(t, 11*ms+80*us, a, "it was wrong")
-	require.Equal(t, 1920*us, b)
+	require.Equal(t, 10*ms+580*us, a, "it was wrong, and both have the hardware's turns")
+	require.Equal(t, 1420*us, b)
 	s.Drained(12*ms, "a")
 	a, _ = held(13 * ms)
-	require.Equal(t, 11*ms+80*us, a)
+	require.Equal(t, 10*ms+580*us, a)
 
 	s.Wants(14*ms, "b", false)
 	s.Decide(14 * ms)

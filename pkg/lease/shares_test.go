@@ -95,7 +95,7 @@ func testSums(t *testing.T, s *lease.Scheduler, now lease.Time) {
 			held += o.Usage.Held
 			require.Equal(t, o.Usage.Wanted, o.Usage.Held+o.Usage.Throttled)
 		}
-		require.Equal(t, held, c.Held+c.Draining+c.Overlap)
+		require.Equal(t, held, c.Held+c.Draining)
 		require.Equal(t, now, c.Held+c.Draining+c.Idle)
 	}
 }
@@ -109,4 +109,13 @@ func TestTenantThatLaunchesOneKernelAtATimeGetsItsPercent(t *testing.T) {
 	c := m.s.State(m.now)[0]
 	held := c.Tenants[0].Usage.Held.Seconds() / m.now.Seconds() * 100
 	require.InDelta(t, 30, held, 0.5, "the time between its kernels is its own")
+}
+
+func TestAShareWithoutCoresKeepsToItsCeiling(t *testing.T) {
+	t.Parallel()
+	for _, policy := range []share.Policy{share.GuaranteedBurst, share.NativeBurst} {
+		m := simulate(t, busy(tenant("a", "x", policy, 0), ms).ceiling(20))
+		m.run(4 * time.Second)
+		require.InDelta(t, 20, m.shares(3 * time.Second)[0], 1)
+	}
 }

@@ -69,7 +69,11 @@ type worker struct {
 	log  []span
 }
 
-type span struct{ from, to lease.Time }
+// span is a stretch of time in which a worker had the card, or that part of it.
+type span struct {
+	from, to lease.Time
+	part     float64
+}
 
 type event struct {
 	at lease.Time
@@ -316,10 +320,11 @@ func (m *sim) run(until lease.Time) {
 					w.progress += d
 				}
 				w.busy += d
-				if n := len(w.log); n > 0 && w.log[n-1].to == m.now {
+				part := 1 / float64(users[w.spec.Card])
+				if n := len(w.log); n > 0 && w.log[n-1].to == m.now && w.log[n-1].part == part {
 					w.log[n-1].to = at
 				} else if at > m.now {
-					w.log = append(w.log, span{m.now, at})
+					w.log = append(w.log, span{m.now, at, part})
 				}
 			}
 		}
@@ -376,7 +381,7 @@ func (w *worker) most(part float64) time.Duration {
 	for _, s := range w.log {
 		// The greatest excess of a window that ends with this span.
 		least = min(least, sum-part*float64(s.from))
-		sum += float64(s.to - s.from)
+		sum += s.part * float64(s.to-s.from)
 		most = max(most, sum-part*float64(s.to)-least)
 	}
 	return time.Duration(most)
@@ -397,11 +402,11 @@ func (m *sim) shares(d time.Duration) []float64 { return m.sharesUntil(m.now, d)
 func (m *sim) sharesUntil(end lease.Time, d time.Duration) []float64 {
 	var parts []float64
 	for _, w := range m.workers {
-		var sum time.Duration
+		sum := 0.0
 		for _, s := range w.log {
-			sum += max(0, min(s.to, end)-max(s.from, end-d))
+			sum += s.part * float64(max(0, min(s.to, end)-max(s.from, end-d)))
 		}
-		parts = append(parts, 100*float64(sum)/float64(d))
+		parts = append(parts, 100*sum/float64(d))
 	}
 	return parts
 }

@@ -48,6 +48,10 @@ type tenant struct {
 	// its ceiling lets it have the card for. Nanoseconds.
 	balance, room float64
 	entitled      float64
+	// processes that want the card, of which each has one of the hardware's turns where work of several
+	// is in flight. charge is what the tenant had in the time that is being accounted for.
+	processes int
+	charge    time.Duration
 	usage         Usage
 	gaps          gaps
 }
@@ -61,21 +65,20 @@ func (t *tenant) put(spec Tenant) {
 		cores = spec.Limits.OfflineCores
 	}
 	part := fraction(cores)
+	most := fraction(spec.Ceiling)
+	if most == 0 {
+		most = 1
+	}
 	t.floor, t.weight, t.ceiling = 0, 1, 1
-	if part > 0 {
-		most := fraction(spec.Ceiling)
-		if most == 0 {
-			most = 1
-		}
-		switch spec.Policy {
-		case share.Fixed:
-			t.floor, t.weight, t.ceiling = part, 0, part
-		case share.GuaranteedBurst:
-			t.floor, t.weight, t.ceiling = part, part*100, max(part, most)
-		case share.NativeBurst:
-			t.weight, t.ceiling = part*100, most
-		case share.BestEffort:
-		}
+	switch {
+	case spec.Policy == share.Fixed && part > 0:
+		t.floor, t.weight, t.ceiling = part, 0, part
+	case spec.Policy == share.GuaranteedBurst && part > 0:
+		t.floor, t.weight, t.ceiling = part, part*100, max(part, most)
+	case spec.Policy == share.NativeBurst && part > 0:
+		t.weight, t.ceiling = part*100, most
+	case spec.Policy == share.GuaranteedBurst || spec.Policy == share.NativeBurst:
+		t.ceiling = most
 	}
 	if t.ceiling == 1 {
 		t.room = 0
@@ -178,27 +181,37 @@ func (t *tenant) before(o *tenant) bool {
 	return t.Key < o.Key
 }
 
-// account for a time in which the tenant held the card or not. service is what the
+// running processes of the tenant, of those who hold the card.
+func (t *tenant) running() int {
+	if !t.holds() {
+		return 0
+	}
+	return max(t.processes, 1)
+}
+
+// credit is what the tenant may save up under its ceiling while others keep it waiting. Kernels of
+// theirs may take a while, and its percent is promised beside them too.
+func (t *tenant) credit(c *Config) float64 {
+	return max(float64(c.Credit), t.ceiling*float64(longestWait))
+}
+
+// longestWait for the card that a tenant with a ceiling can make good in full.
+const longestWait = time.Second
+
+// account for a time of which the tenant held its charge. service is what the
 // tenants of its level got in it, served tells whether that level might run, and idle
 // whether nobody used the card.
-func (t *tenant) account(d, service time.Duration, served, idle bool, credit time.Duration) {
-	held := t.holds()
+func (t *tenant) account(d, service time.Duration, served, idle bool, c *Config) {
 	if t.wants {
 		t.usage.Wanted += d
-		if held {
-			t.usage.Held += d
-		} else {
-			t.usage.Throttled += d
-		}
+		t.usage.Held += t.charge
+		t.usage.Throttled += d - t.charge
 	}
-	var charge float64
-	if held {
-		charge = float64(d)
-	}
+	charge := float64(t.charge)
 	if t.ceiling < 1 {
 		most := 0.0
 		if t.wants {
-			most = float64(credit)
+			most = t.credit(c)
 		}
 		t.room = max(min(t.room+t.ceiling*float64(d)-charge, most), -mostDebt(t.ceiling))
 	}
