@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * awkward streams|threads|waits|full|hiccup
+ * awkward streams|several|threads|waits|full|hiccup
  *
- * Programs of which it is hard to know what they have in flight. streams, threads and waits
+ * Programs of which it is hard to know what they have in flight. streams, several, threads and waits
  * launch what was always short, and is long from then on: in turn on more streams than anybody
- * keeps account of, each from a thread that ends, or many before they wait. full: a context is
+ * keeps account of, or on fewer, each from a thread that ends, or many before they wait. full: a context is
  * destroyed while another thread cannot launch, because its stream waits and is full. hiccup: a
  * graph waits for what another stream does, again and again, and once for long.
  */
@@ -16,7 +16,8 @@
 #define LONG_NS (5 * 1000000ull)
 /* Long enough to be recorded at each launch. */
 #define RECORDED_NS 200000
-#define STREAMS 8
+#define STREAMS 20
+#define SEVERAL 8
 
 static CUcontext primary;
 static struct kernels kernels;
@@ -39,19 +40,29 @@ static CUstream new_stream(void)
 	return stream;
 }
 
-static void on_streams(void)
+static void in_turn(int count)
 {
 	CUstream streams[STREAMS];
 
-	for (int i = 0; i < STREAMS; i++)
+	for (int i = 0; i < count; i++)
 		train(streams[i] = new_stream());
 	say("trained");
 	for (unsigned round = 0;; round++)
-		for (int i = 0; i < STREAMS; i++) {
+		for (int i = 0; i < count; i++) {
 			if (round % 4 == 3)
 				TRY(cuStreamSynchronize(streams[i]));
 			TRY(launch_spin(&kernels, LONG_NS, streams[i]));
 		}
+}
+
+static void on_streams(void)
+{
+	in_turn(STREAMS);
+}
+
+static void on_several(void)
+{
+	in_turn(SEVERAL);
 }
 
 static void *launch_one(void *stream)
@@ -195,7 +206,7 @@ int main(int argc, char **argv)
 	static const struct {
 		const char *name;
 		void (*run)(void);
-	} modes[] = {{"streams", on_streams}, {"threads", by_threads}, {"waits", with_waits}, {"full", full}, {"hiccup", hiccup}};
+	} modes[] = {{"streams", on_streams}, {"several", on_several}, {"threads", by_threads}, {"waits", with_waits}, {"full", full}, {"hiccup", hiccup}};
 
 	primary = use_device(0);
 	kernels = load_kernels();
@@ -204,5 +215,5 @@ int main(int argc, char **argv)
 			modes[i].run();
 			return 0;
 		}
-	fail("usage: awkward streams|threads|waits|full|hiccup");
+	fail("usage: awkward streams|several|threads|waits|full|hiccup");
 }

@@ -9,6 +9,7 @@
  *            then at once
  *   beside   after the same, long kernels and short ones on two streams, without end
  *   longer   for each line kernels until all is known of them, and one that takes much longer and is not waited for
+ *   grown    kernels that were short until then, on STREAMS streams in turn, GROWN_ROUNDS on each
  *   past     for each line kernels until a turn is about to be over, and then one that takes much longer than they did
  */
 #include <pthread.h>
@@ -18,8 +19,11 @@
 #define BRIEF 20000u
 #define SHORT (30 * BRIEF)
 #define USUAL (250 * BRIEF)
+#define TINY (BRIEF / 4)
 #define LATE_NS 50000000u
 #define ROUNDS 40
+#define STREAMS 16
+#define GROWN_ROUNDS 10
 
 static CUcontext primary;
 static struct kernels k;
@@ -125,6 +129,24 @@ static void longer(void)
 	}
 }
 
+static void grown(void)
+{
+	CUstream streams[STREAMS];
+
+	for (int i = 0; i < STREAMS; i++)
+		learn(TINY, streams[i] = new_stream());
+	for (int round = 0; round < 10; round++)
+		for (int i = 0; i < STREAMS; i++) {
+			TRY(spin(TINY, 1, streams[i]));
+			TRY(cuStreamSynchronize(streams[i]));
+		}
+	for (int round = 0; round < GROWN_ROUNDS; round++)
+		for (int i = 0; i < STREAMS; i++)
+			TRY(spin(8 * BRIEF, 1, streams[i]));
+	say("launched");
+	TRY(cuCtxSynchronize());
+}
+
 static void past(void)
 {
 	CUstream stream = new_stream();
@@ -147,7 +169,7 @@ static void past(void)
 static const struct {
 	const char *name;
 	void (*run)(void);
-} cases[] = {{"held", held}, {"beside", beside}, {"longer", longer}, {"past", past}};
+} cases[] = {{"held", held}, {"beside", beside}, {"longer", longer}, {"grown", grown}, {"past", past}};
 
 int main(int argc, char **argv)
 {

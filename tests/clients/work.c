@@ -37,6 +37,7 @@
 #include "kernels.h"
 
 #define MOST 16
+#define MOST_STREAMS 32
 #define MAX_BATCH 512
 #define BATCH_NS 5000000u
 /* Of kernels by their function, so that they fill a card as real ones do: some runtimes count blocks. */
@@ -67,7 +68,7 @@ struct request {
 struct worker {
 	pthread_t thread;
 	struct dice dice;
-	CUstream stream[MOST][MOST]; /* of each device */
+	CUstream stream[MOST][MOST_STREAMS]; /* of each device */
 	CUgraphExec graph[MOST];
 	CUevent mark[MOST][MOST]; /* after the last batches, by their number */
 	void *host;
@@ -412,6 +413,6 @@ int main(int argc, char **argv)
 	plan.batch = plan.batch < 1 ? 1 : plan.batch > MAX_BATCH ? MAX_BATCH : plan.batch;
 	if (plan.rate)
 		plan.ahead = 1;
-	HOLDS(plan.ahead && plan.ahead <= MOST && plan.streams && plan.streams <= MOST && plan.devices && plan.devices <= MOST && plan.threads);
+	HOLDS(plan.ahead && plan.ahead <= MOST && plan.streams && plan.streams <= MOST_STREAMS && plan.devices && plan.devices <= MOST && plan.threads);
 	return conduct();
 }

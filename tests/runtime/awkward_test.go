@@ -20,7 +20,7 @@ import (
 // to take longer than it did before.
 func TestAProgramWhoseKernelsGrowKeepsToItsShare(t *testing.T) {
 	t.Parallel()
-	for _, how := range []string{"streams", "threads", "waits"} {
+	for _, how := range []string{"streams", "several", "threads", "waits"} {
 		t.Run(how, func(t *testing.T) {
 			t.Parallel()
 			r := newRig(t)
@@ -56,7 +56,7 @@ func TestProgramsWhoseStreamsWaitEndBesideOthers(t *testing.T) {
 // keeps account of: there is room for the next one before the card has done the last.
 func TestShortKernelsOfManyStreamsFollowEachOther(t *testing.T) {
 	t.Parallel()
-	for name, streams := range map[string]int{"few": 3, "many": 8, "very many": 16} {
+	for name, streams := range map[string]int{"few": 3, "many": 8, "very many": 17} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			g := newGated(t)

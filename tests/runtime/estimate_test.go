@@ -133,6 +133,27 @@ func TestAWrongWordOnWhenWorkEndsIsTakenBack(t *testing.T) {
 	require.NoError(t, p.Signal(syscall.SIGKILL))
 }
 
+// Of a thread with many streams, too, little is launched without anybody looking when it ends: of kernels that were
+// short until then, and are not now, all but so much is waited for.
+func TestLittleIsUnknownOfWhatAThreadLaunchesOnManyStreams(t *testing.T) {
+	t.Parallel()
+	const kernel, streams, rounds = 160 * time.Microsecond, 16, 10 // as the client has them
+	g := newGated(t)
+	g.set(wire.LeaseOpen)
+	p := estimates(t, g, "grown")
+	require.NoError(t, p.Say("go"))
+	expect(t, p, "launched")
+	saw := g.follow(t, g.demand(0))
+	expect(t, p, "ok")
+	var busy, after time.Duration
+	for _, run := range g.runs(0) {
+		busy += run.End - run.Start
+		after += max(0, run.End-max(run.Start, saw.over))
+	}
+	require.Greater(t, busy, streams*rounds*kernel, "the card did all")
+	require.Less(t, after, streams*rounds*kernel/4, "what the card did when the closed lease was obeyed for good")
+}
+
 // Somebody launches a kernel much longer than those before at the end of a turn, so that the other's turn begins
 // while it runs. The card then divides its time between both, and what was not charged would show.
 func TestWhoRunsPastItsTurnByAWrongEstimatePaysForIt(t *testing.T) {

@@ -71,18 +71,24 @@ void lease_synchronizes(CUstream stream)
 {
 	int saved = errno;
 
-	for (struct tally *tally = thread_self ? thread_self->tally : NULL; tally && tally < thread_self->tally + STREAMS; tally++)
+	for (uint32_t i = 0; thread_self && i < thread_self->tallies; i++) {
+		struct tally *tally = &thread_self->tally[i];
+
 		if (tally->word != 0 && tally->stream == stream && same_context(tally) && !capture_is_on(stream))
 			flight_close(tally);
+	}
 	errno = saved;
 }
 
 void lease_synchronized(CUcontext context, CUstream stream)
 {
-	for (struct tally *tally = thread_self ? thread_self->tally : NULL; tally && tally < thread_self->tally + STREAMS; tally++)
+	for (uint32_t i = 0; thread_self && i < thread_self->tallies; i++) {
+		struct tally *tally = &thread_self->tally[i];
+
 		if (tally->pending != 0 && (!stream || tally->stream == stream) &&
 		    (context ? tally->owner.context == context : same_context(tally)))
 			__atomic_store_n(&tally->pending, 0, __ATOMIC_RELAXED);
+	}
 }
 
 static inline void count(struct thread *thread, struct tally *tally, struct place *place, uint32_t units)
@@ -133,14 +139,18 @@ static struct tally *tally_of(struct thread *thread, const struct owner *owner, 
 {
 	struct tally *tally;
 
-	for (size_t i = 0; i < STREAMS; i++) {
+	for (size_t i = 0; i < thread->tallies; i++) {
 		tally = &thread->tally[i];
 		if (tally->stream == stream && tally->owner.context == owner->context && tally->owner.generation == owner->generation)
 			return tally;
 	}
-	tally = &thread->tally[thread->turn++ % STREAMS];
-	if (tally->stream)
+	if (thread->tallies < STREAMS) {
+		tally = &thread->tally[thread->tallies];
+		__atomic_store_n(&thread->tallies, thread->tallies + 1, __ATOMIC_RELAXED);
+	} else {
+		tally = &thread->tally[thread->turn++ % STREAMS];
 		thread->watched = WATCHED;
+	}
 	if (tally->word != 0)
 		flight_guess(tally);
 	__atomic_store_n(&tally->stream, stream, __ATOMIC_RELAXED);
@@ -171,10 +181,11 @@ static struct place *place_of(struct tally *tally, const struct work *work)
 	return unused && unused->what ? unused : NULL;
 }
 
-/* Takes the estimate for what is launched from now on, if nothing of it is in the batch. */
-static void estimate(struct place *place, uint32_t budget)
+/* Takes the estimate for what is launched from now on, if nothing of it is in the batch, which may have
+ * so much. */
+static void estimate(struct place *place, uint32_t most)
 {
-	uint32_t floor = budget / BATCH_LAUNCHES;
+	uint32_t floor = most / BATCH_LAUNCHES;
 
 	if (place->use.units != 0)
 		return;
@@ -182,12 +193,37 @@ static void estimate(struct place *place, uint32_t budget)
 	place->weight = place->use.ns > floor ? place->use.ns : floor;
 }
 
-static void begin_batch(struct tally *tally, struct meter *meter, uint32_t word, uint32_t budget, bool alone)
+/* On how many other streams the thread launches on that card. What was launched under another lease has
+ * ended, or is hardly anything: what kernels take that have grown is learned from the next one. */
+static uint32_t count_others(struct thread *thread, const struct tally *than, const struct meter *meter, uint32_t word)
 {
+	uint32_t others = 0;
+
+	for (uint32_t i = 0; i < thread->tallies; i++) {
+		struct tally *tally = &thread->tally[i];
+
+		if (tally == than || tally->meter != meter)
+			continue;
+		if (tally->word != 0 && tally->word != word)
+			flight_guess(tally);
+		others += tally->word != 0 || thread->batches - tally->number < LAST_BATCHES;
+	}
+	return others;
+}
+
+static void begin_batch(struct thread *thread, struct tally *tally, struct meter *meter, uint32_t word, uint32_t most, bool alone)
+{
+	uint32_t streams = count_others(thread, tally, meter, word) + 1;
+
+	if (thread->watched)
+		most = 0;
+	else if (streams > BATCHES_TALLIED)
+		most = most * BATCHES_TALLIED / streams;
 	__atomic_store_n(&tally->meter, meter, __ATOMIC_RELAXED);
 	tally->word = word;
-	tally->budget = budget;
+	tally->budget = most;
 	tally->alone = alone;
+	tally->number = thread->batches++;
 	flight_open(tally);
 }
 
@@ -197,7 +233,7 @@ static bool enlist(struct thread *thread, struct meter *meter, const struct owne
 {
 	struct tally *tally = tally_of(thread, owner, work->stream);
 	uint64_t window = meter_window(meter), ns;
-	uint32_t budget = window / 8 < BATCH_NS ? (uint32_t)(window / 8) : BATCH_NS;
+	uint32_t most = window / 8 < BATCH_NS ? (uint32_t)(window / 8) : BATCH_NS;
 	uint64_t left;
 	uint32_t now;
 	struct place *place;
@@ -213,10 +249,10 @@ static bool enlist(struct thread *thread, struct meter *meter, const struct owne
 	}
 	if (!place)
 		return true;
-	estimate(place, budget);
+	estimate(place, most);
 	alone = cost_is_unknown(place->use.cost);
 	ns = alone && place->use.ns == 0 ? window : (uint64_t)place->use.ns * work->units;
-	alone |= ns >= budget;
+	alone |= ns >= most;
 	if (alone && tally->word != 0)
 		flight_close(tally);
 	if (tally->word == 0 && !flight_admit(meter, work->stream, ns))
@@ -228,11 +264,11 @@ static bool enlist(struct thread *thread, struct meter *meter, const struct owne
 		return false;
 	}
 	if (tally->word == 0) {
-		estimate(place, budget);
+		estimate(place, most);
 		if (place->use.ns == 0 && alone)
 			place->use.ns = (uint32_t)(ns < UINT32_MAX ? ns : UINT32_MAX) / work->units;
-		begin_batch(tally, meter, word, thread->watched ? 0 : budget, alone);
 		cost_was_careful(place->use.cost);
+		begin_batch(thread, tally, meter, word, most, alone);
 	}
 	if (thread->watched)
 		thread->watched--;

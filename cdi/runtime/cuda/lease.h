@@ -6,11 +6,11 @@
  *
  *   FREE    one load, and nothing else.
  *   OPEN    Work is tallied, by thread and stream, until about a tenth of a millisecond of it
- *           has come together: a batch, behind which an event is recorded. So it is known what has
- *           ended, and what functions take. Who opens a batch, or makes a long launch, waits
- *           until all that is in flight is expected to take no more than
- *           tranche_grant.window; a long launch goes half a window before the one before it
- *           ends. Never for ever: what the card waits for may be yet to be launched.
+ *           has come together, or less where a thread has many streams: a batch, behind which an
+ *           event is recorded. So it is known what has ended, and what functions take. Who opens
+ *           a batch, or makes a long launch, waits until all that is in flight is expected to
+ *           take no more than tranche_grant.window; a long launch goes half a window before the
+ *           one before it ends. Never for ever: what the card waits for may be yet to be launched.
  *   CLOSED  A launch waits for the word's futex.
  *
  * For each share with a lease there is a thread (the warden), from the first launch on that is

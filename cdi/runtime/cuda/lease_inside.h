@@ -15,6 +15,11 @@
 /* A batch is no longer, as estimated, nor has it more launches. */
 #define BATCH_NS 100000u
 #define BATCH_LAUNCHES 64u
+/* What a thread has tallied for a card on all its streams together comes to no more than about so
+ * many batches: a batch on one of more streams is shorter. A stream is one of them that had one of
+ * the thread's last batches. */
+#define BATCHES_TALLIED 4u
+#define LAST_BATCHES 64u
 /* What runs so long past its estimate may wait for what is yet to be launched. */
 #define PATIENCE_NS 100000000u
 /* So many launches of a thread are recorded one by one: of one that is new, and may be gone after
@@ -22,7 +27,7 @@
  * it goes, or when a tally is needed, is only guessed. */
 #define WATCHED 32u
 #define USES 8
-#define STREAMS 4
+#define STREAMS 16
 
 /* ---- what work takes (lease_cost.c) ----------------------------------------------- */
 
@@ -79,6 +84,7 @@ struct tally {
 	uint32_t fill;   /* sum of weights */
 	uint32_t pending; /* of those that may not have ended */
 	uint32_t budget; /* at which it is closed */
+	uint32_t number; /* the thread's, of the last batch */
 	uint32_t frees;  /* the meter's, when it was last opened */
 	bool alone;      /* a single launch, for its own sake */
 	bool follows;    /* something was in flight when it was opened */
@@ -92,7 +98,9 @@ struct thread {
 	uint32_t taken;    /* some thread's */
 	const struct meter *inside; /* at whose gate it is, from before it looks at the lease until after the launch */
 	uint32_t launches; /* counts; wraps */
-	uint32_t turn;     /* which tally goes next */
+	uint32_t batches;  /* that it has opened; wraps */
+	uint32_t tallies;  /* that it has used: the first ones */
+	uint32_t turn;     /* which goes next, when it has used all */
 	uint32_t watched;  /* launches that are yet to be recorded one by one */
 	const CUDA_LAUNCH_PARAMS *list; /* what it launches on several cards at once */
 	unsigned int count;

@@ -23,9 +23,10 @@ static void leave(void *gone)
 	struct thread *thread = gone;
 
 	/* Its streams may be gone: what it launched is known by its estimate. */
-	for (size_t i = 0; i < STREAMS; i++)
+	for (uint32_t i = 0; i < thread->tallies; i++)
 		if (thread->tally[i].word != 0)
 			flight_guess(&thread->tally[i]);
+	__atomic_store_n(&thread->tallies, 0, __ATOMIC_RELAXED);
 	thread_self = NULL;
 	__atomic_store_n(&thread->inside, NULL, __ATOMIC_RELAXED);
 	__atomic_store_n(&thread->taken, 0, __ATOMIC_RELEASE);
@@ -101,7 +102,7 @@ struct census census_take(struct meter *meter, uint64_t since)
 	for (struct thread *thread = __atomic_load_n(&threads, __ATOMIC_ACQUIRE); thread; thread = thread->next) {
 		census.inside |= is_inside(thread, meter, since);
 		census.launches += __atomic_load_n(&thread->launches, __ATOMIC_RELAXED);
-		for (size_t i = 0; i < STREAMS; i++)
+		for (uint32_t i = 0; i < __atomic_load_n(&thread->tallies, __ATOMIC_RELAXED); i++)
 			if (__atomic_load_n(&thread->tally[i].meter, __ATOMIC_RELAXED) == meter)
 				census.ns += __atomic_load_n(&thread->tally[i].pending, __ATOMIC_ACQUIRE);
 	}
