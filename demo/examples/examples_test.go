@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -201,7 +202,15 @@ func TestClaimsCanBePrepared(t *testing.T) {
 		for _, template := range templates(objects) {
 			for _, r := range template.Spec.Spec.Devices.Requests {
 				require.Contains(t, classes, r.Exactly.DeviceClassName, name)
-				config := v1alpha1.Merge(classes[r.Exactly.DeviceClassName])
+				layers := []*v1alpha1.ShareConfig{classes[r.Exactly.DeviceClassName]}
+				for _, layer := range template.Spec.Spec.Devices.Config {
+					if len(layer.Requests) == 0 || slices.Contains(layer.Requests, r.Name) {
+						decoded, err := v1alpha1.Decode(layer.Opaque.Parameters.Raw)
+						require.NoError(t, err, name)
+						layers = append(layers, decoded)
+					}
+				}
+				config := v1alpha1.Merge(layers...)
 				v1alpha1.SetDefaults(config, v1alpha1.DefaultPolicy)
 				limits, _ := amounts(r.Exactly)
 				require.Empty(t, config.ValidateMerged(limits, nil), name)
