@@ -49,9 +49,12 @@ static bool begin(struct around *around, CUcontext context, struct card *card)
 	if (!ending)
 		return false;
 	ending->card = card ? card : context_card(context);
+	if (ending->card)
+		lease_begin_ending(ending->card);
 	lease_forget(context);
 	ending->owner = context_retire(context, &ending->card);
 	if (!ending->card) {
+		lease_end_ending();
 		free(ending);
 		return false;
 	}
@@ -67,6 +70,7 @@ static void end(struct around *around, bool gone)
 {
 	struct ending *ending = around->handle;
 
+	lease_end_ending();
 	if (gone) {
 		ended(ending);
 	} else {

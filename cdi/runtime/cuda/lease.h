@@ -92,6 +92,11 @@ void lease_synchronized(CUcontext context, CUstream stream);
 /* A context is about to end, or has ended: none of its events is touched from now on. */
 void lease_forget(CUcontext context);
 
+/* Around the driver's call that ends a context, before lease_forget: the driver waits for what runs there,
+ * and until then the thread counts as one that launches. */
+void lease_begin_ending(struct card *card);
+void lease_end_ending(void);
+
 /* Captures that have begun and not ended. */
 extern uint32_t lease_captures __attribute__((visibility("hidden")));
 

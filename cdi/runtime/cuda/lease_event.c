@@ -160,6 +160,27 @@ static struct pool *next_of(CUcontext context, struct pool *pool)
 	return pool;
 }
 
+void lease_begin_ending(struct card *card)
+{
+	static struct tally none;
+	struct thread *thread = session_state() == SESSION_OPEN && card->shares != 0 ? thread_mine() : NULL;
+	struct meter *meter = thread ? meter_of(card) : NULL;
+
+	if (!meter)
+		return;
+	/* It is on no stream that may be seen to be held up. */
+	__atomic_store_n(&thread->last, &none, __ATOMIC_RELAXED);
+	be_inside(thread, meter);
+	/* Who has taken a census just before, and sees nothing in flight after this, looks again. */
+	__atomic_add_fetch(&meter->endings, 1, __ATOMIC_SEQ_CST);
+}
+
+void lease_end_ending(void)
+{
+	if (thread_self)
+		__atomic_store_n(&thread_self->inside, NULL, __ATOMIC_RELEASE);
+}
+
 /* The driver destroys the events with their context. */
 void lease_forget(CUcontext context)
 {

@@ -210,6 +210,7 @@ struct meter {
 	uint64_t courtesy;  /* how long a short launch waits for what runs on another stream; 0: not used yet */
 	uint32_t admitting; /* threads that wait for room */
 	uint32_t frees; /* counts the times of a free lease, in which nothing is tallied */
+	uint32_t endings; /* of contexts, ever; wraps */
 	struct blocked blocked[4];
 	uint64_t blocked_seen; /* the last of them; 0: never was one */
 	struct lock retiring; /* who looks which batches have ended; only ever tried */

@@ -39,10 +39,13 @@ struct watch {
 static bool is_idle(struct watch *watch, struct forecast *forecast)
 {
 	struct meter *meter = watch->lease->meter;
+	uint32_t endings = __atomic_load_n(&meter->endings, __ATOMIC_SEQ_CST);
 	struct census census = census_take(meter, NOBODY_IS_HELD_UP), again;
 	uint64_t began = now_ns(), now;
 	bool over = flight_is_over(meter, forecast);
 
+	/* What was in flight may have been forgotten while it runs. */
+	over &= __atomic_load_n(&meter->endings, __ATOMIC_SEQ_CST) == endings;
 	/* Who launches on a stream that was just seen to be held up waits with it. */
 	if (census.inside && over) {
 		again = census_take(meter, began);

@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build native
+
+package runtime_test
+
+import (
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tranche-dra/tranche/pkg/wire"
+	"github.com/tranche-dra/tranche/tests/rig"
+)
+
+// abrupt starts a case of the client of that name, and lets it begin.
+func abrupt(t *testing.T, g gated, name string) *rig.Program {
+	t.Helper()
+	p := start(t, g.box, nil, "abrupt", name)
+	expect(t, p, "ready")
+	require.NoError(t, p.Say("go"))
+	return p
+}
+
+// The driver waits for what runs in a context that is destroyed, and so does the gate.
+func TestWhatRunsInAContextThatEndsIsWaitedFor(t *testing.T) {
+	t.Parallel()
+	for _, name := range []string{"contexts", "primary"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			g := newGated(t)
+			g.set(wire.LeaseOpen)
+			p := abrupt(t, g, name)
+			for range scaled(10) {
+				began := clock()
+				until(t, "work", func() bool { return len(g.runs(began)) > 1 })
+				drained := g.close(g.demand(0))
+				until(t, "some time to pass", func() bool { return clock() > drained+60*time.Millisecond })
+				checked := clock()
+				require.False(t, g.busyBetween(drained, checked), "the card works although the lease is closed")
+				g.set(wire.LeaseOpen)
+			}
+			require.NoError(t, p.Signal(syscall.SIGKILL))
+		})
+	}
+}
