@@ -9,8 +9,12 @@ SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-# Two cores: targets one after the other, each with all of the machine.
+# Two cores: targets one after the other, each with all of the machine. The C is the
+# exception, since a compiler takes one: SIDE_BY_SIDE=1 makes its files beside each other.
+ifndef SIDE_BY_SIDE
 .NOTPARALLEL:
+endif
+IN_PARTS = SIDE_BY_SIDE=1 $(MAKE) --no-print-directory -s -j$$(nproc)
 
 # What a caller may change: make fuzz FUZZTIME=1m
 FUZZTIME ?= 20s
@@ -71,8 +75,25 @@ demo: images build $(BIN)/demo $(BIN)/tranche-scheduler ## Bring up a Kubernetes
 
 ##@ Test
 
+# These tests say how much of a card pods get: they have the machine to themselves.
+ALONE := ComputeThat|ComputeWhile|HasBothAtOnce
+# Other tests on the node wait for kubelet most of the time. Others compute beside them, and say
+# what they have to say afterwards: nothing is mixed. What both need is made before.
+BESIDE_E2E := build/beside-e2e.txt
+
 .PHONY: test
-test: machine-cluster lint check-generate test-race test-runtime test-sanitizers test-e2e ## Run every test: unit, integration, crash, compat under the race detector, the sharing runtime, then end to end on a real node
+test: machine-cluster machine-native check-generate cluster $(BIN)/tranche-scheduler ## Run every test: unit, integration, crash, compat under the race detector, end to end on a real node, and the sharing runtime, with sanitizers too
+	@$(IN_PARTS) native
+	@$(MAKE) --no-print-directory test-e2e TESTFLAGS="$(TESTFLAGS) -run '$(ALONE)'"
+	@$(MAKE) --no-print-directory lint test-race test-asan >$(BESIDE_E2E) 2>&1 & beside=$$!; \
+	trap 'kill $$beside' EXIT; \
+	failed=; \
+	$(MAKE) --no-print-directory test-e2e TESTFLAGS="$(TESTFLAGS) -skip '$(ALONE)'" || failed=1; \
+	wait $$beside || failed=1; \
+	trap - EXIT; \
+	cat $(BESIDE_E2E); \
+	[ -z "$$failed" ]
+	@$(MAKE) --no-print-directory test-runtime test-tsan
 
 .PHONY: test-unit
 test-unit: machine-build ## Run all tests that need no cluster, with the seeds of the fuzz targets
@@ -95,16 +116,19 @@ test-crash: machine-build ## Kill the node driver at every step of its work and 
 test-e2e: images $(SCHEDULER_IMAGE) ## Run the end-to-end tests on a real Kubernetes node, and on some that do not exist
 	go test -tags e2e -v -timeout 40m -count=1 $(TESTFLAGS) -exec "$(IN_CLUSTER) --image '$(CURDIR)/$(SCHEDULER_IMAGE)' $(WITH_SCHEDULER) --fake-nodes --" ./tests/e2e
 
+# What takes longest comes first: others are done beside it.
 .PHONY: test-runtime
-test-runtime: machine-native native $(NATIVE)/hollow/libcuda-real.so.1 ## Test the sharing runtime in front of the simulated driver; RANDOM_RUNS=500 KILLS=20000 do more
-	go test -tags native -timeout 20m -count=1 $(TESTFLAGS) ./tests/sim/... ./tests/sandbox ./tests/hw ./tests/nvml ./tests/runtime/... ./tests/bench/runtime ./tests/bench/sharing
+test-runtime: machine-native native $(NATIVE)/hollow/libcuda-real.so.1 ## Test the sharing runtime in front of the simulated driver; RANDOM_RUNS=500 KILLS=20000 STEPS=100 do more
+	go test -tags native -timeout 20m -count=1 $(TESTFLAGS) ./tests/runtime/... ./tests/sim/... ./tests/hw ./tests/bench/sharing ./tests/nvml ./tests/sandbox ./tests/bench/runtime
+
+# The ledger's tests build it with all sanitizers themselves: test-runtime has them.
+.PHONY: test-asan test-tsan
+test-asan test-tsan: test-%: machine-native
+	@$(IN_PARTS) native FLAVOUR=$*
+	FLAVOUR=$* TSAN_OPTIONS=atexit_sleep_ms=10 go test -tags native -timeout 20m -count=1 $(TESTFLAGS) ./tests/runtime ./tests/sim/... ./tests/nvml
 
 .PHONY: test-sanitizers
-test-sanitizers: machine-native ## Run the same tests with the C built for the address, undefined behaviour and thread sanitizers
-	for flavour in asan tsan; do \
-		$(MAKE) --no-print-directory -s native FLAVOUR=$$flavour; \
-		FLAVOUR=$$flavour TSAN_OPTIONS=atexit_sleep_ms=10 go test -tags native -timeout 20m -count=1 $(TESTFLAGS) ./tests/sim/... ./tests/nvml ./tests/runtime/...; \
-	done
+test-sanitizers: test-asan test-tsan ## Run the same tests with the C built for the address, undefined behaviour and thread sanitizers
 
 # For machines without Go: the arbiter's program, built elsewhere.
 ARBITER ?= $(BIN)/tranche-arbiter
