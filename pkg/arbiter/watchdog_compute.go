@@ -37,12 +37,26 @@ const (
 // watchedCompute is what the watchdog's goroutine remembers of a card's compute.
 type watchedCompute struct {
 	// pending is a reading that has not come yet: in a driver that hangs it never does.
-	pending chan []card.ProcessCompute
+	pending chan *computeReading
 	asked   time.Time
-	// before are the shares as they were when the card was read last, since when.
-	before map[share.Key]nodeview.Share
+	// since is when the card was read last, before are the shares as they were then, or earlier:
+	// when nobody computes, they are not asked for.
 	since  time.Time
-	found  []finding
+	before map[share.Key]nodeview.Share
+	idle   bool // nobody computed before the last reading
+	// charges are what shares were charged with since before, overs what their processes
+	// computed without having been charged for it, by the name of the finding that it can be.
+	charges map[share.Key]time.Duration
+	overs   map[string]over
+	found   []finding
+}
+
+// computeReading is what processes computed until then, and the shares as they were then, nil
+// where they were not asked for.
+type computeReading struct {
+	used   []card.ProcessCompute
+	at     time.Time
+	shares map[share.Key]nodeview.Share
 }
 
 // computeFindings compares what processes compute with how long their shares had the
@@ -54,24 +68,26 @@ func (a *Arbiter) computeFindings(ctx context.Context, c *hostedCard, strangers 
 		return nil
 	}
 	select {
-	case used := <-w.pending:
+	case r := <-w.pending:
 		w.pending = nil
-		if used != nil {
-			a.compareCompute(ctx, c, used, strangers)
+		if r != nil {
+			a.compareCompute(ctx, c, r, strangers)
 		}
 	default:
 	}
 	if now := time.Now(); w.pending == nil && now.Sub(w.asked) >= computeEvery {
 		w.asked = now
-		w.pending = make(chan []card.ProcessCompute, 1)
-		pending := w.pending
-		a.readings.Go(func() { pending <- a.readCompute(ctx, usage, c) })
+		w.pending = make(chan *computeReading, 1)
+		pending, idle := w.pending, w.idle && w.before != nil
+		a.readings.Go(func() { pending <- a.readCompute(ctx, usage, c, idle) })
 	}
 	return w.found
 }
 
-// readCompute gives what processes computed, nil where that is not known.
-func (a *Arbiter) readCompute(ctx context.Context, usage ComputeUsage, c *hostedCard) []card.ProcessCompute {
+// readCompute gives what processes computed, nil where that is not known. Both times are to be
+// the same: the shares are asked for at once. Where nobody computed, and nobody did before, they are left
+// alone, for the scheduling thread sleeps.
+func (a *Arbiter) readCompute(ctx context.Context, usage ComputeUsage, c *hostedCard, idle bool) *computeReading {
 	limited, cancel := context.WithTimeout(ctx, measureLimit)
 	defer cancel()
 	used, err := usage.Computed(limited, c.id)
@@ -79,33 +95,35 @@ func (a *Arbiter) readCompute(ctx context.Context, usage ComputeUsage, c *hosted
 		klog.FromContext(ctx).V(4).Info("It is not known what processes compute", "card", c.id, "reason", err.Error())
 		return nil
 	}
-	return append([]card.ProcessCompute{}, used...)
+	r := &computeReading{used: used, at: time.Now()}
+	if len(used) > 0 || !idle {
+		_, r.shares = a.leases(limited)
+	}
+	return r
 }
 
 // compareCompute finds shares whose processes computed for longer than they had
-// the card since the last reading.
-func (a *Arbiter) compareCompute(ctx context.Context, c *hostedCard, used []card.ProcessCompute, strangers []stranger) {
+// the card since the last reading, and charges them.
+func (a *Arbiter) compareCompute(ctx context.Context, c *hostedCard, r *computeReading, strangers []stranger) {
 	w := &c.watched.compute
-	if len(used) == 0 { // nothing to ask about
-		w.before, w.found = nil, nil
+	passed := r.at.Sub(w.since)
+	w.since, w.idle, w.found = r.at, len(r.used) == 0, nil
+	if r.shares == nil {
 		return
 	}
-	_, shares := a.leases(ctx)
-	now := time.Now()
-	before, since := w.before, w.since
-	w.before, w.since, w.found = shares, now, nil
-	passed := now.Sub(since)
-	if before == nil || passed > 10*computeEvery {
+	before, charges, overs := w.before, w.charges, w.overs
+	w.before, w.charges, w.overs = r.shares, map[share.Key]time.Duration{}, map[string]over{}
+	if before == nil || passed > 10*computeEvery || anyLeft(c.id, before, r.shares) {
 		return
 	}
-	parts := make(map[int]float64, len(used))
-	for _, p := range used {
+	parts := make(map[int]float64, len(r.used))
+	for _, p := range r.used {
 		parts[p.PID] += p.Part
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, group := range c.groups(strangers) {
-		held, known := heldBy(group, before, shares)
+		held, known := heldBy(group, before, r.shares, charges)
 		if !known {
 			continue
 		}
@@ -114,19 +132,33 @@ func (a *Arbiter) compareCompute(ctx context.Context, c *hostedCard, used []card
 		if float64(f.used) > computeFactor*float64(held)+computeTolerance*float64(passed) {
 			w.found = append(w.found, f)
 		}
+		sum := overs[f.name()]
+		a.charge(ctx, c, group, sum.add(time.Duration(min(f.used, uint64(passed))), held, passed)) //nolint:gosec // not negative
+		w.overs[f.name()] = sum
 	}
 }
 
-// heldBy is how long some shares together had the card between two moments, where
-// all of them were limited all the time.
-func heldBy(group []share.Key, before, after map[share.Key]nodeview.Share) (held time.Duration, known bool) {
+// anyLeft tells whether a share of the card ended between two moments: another one may have been alone
+// then, and free for a while.
+func anyLeft(id card.UUID, before, after map[share.Key]nodeview.Share) bool {
+	for key, s := range before {
+		if _, there := after[key]; !there && s.Card == id {
+			return true
+		}
+	}
+	return false
+}
+
+// heldBy is how long some shares together had the card between two moments, without what they were
+// charged with meanwhile, where all of them were limited all the time.
+func heldBy(group []share.Key, before, after map[share.Key]nodeview.Share, charges map[share.Key]time.Duration) (held time.Duration, known bool) {
 	for _, key := range group {
 		was, had := before[key]
 		is, has := after[key]
-		if !had || !has || was.State == stateFree || is.State == stateFree || is.Held < was.Held {
+		if !had || !has || was.State == stateFree || is.State == stateFree || is.Held < was.Held+charges[key] {
 			return 0, false
 		}
-		held += is.Held - was.Held
+		held += is.Held - was.Held - charges[key]
 	}
 	return held, true
 }

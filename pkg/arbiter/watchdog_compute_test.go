@@ -4,6 +4,7 @@ package arbiter_test
 
 import (
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -58,4 +59,56 @@ func TestWhoMayUseTheWholeCardComputesAsHeLikes(t *testing.T) {
 	eventually(t, func() bool { return n.usage.computeReads() > before+2 }, "it was looked at")
 	require.Empty(t, n.events.all())
 	require.Equal(t, "true", h.ask(t, "take", mib))
+}
+
+func TestWhoComputesWithoutALeaseIsCharged(t *testing.T) {
+	t.Parallel()
+	n := newNode(t)
+	n.watch(arbiter.ActionEvent)
+	a := n.start(t)
+	dir := n.served(t, some("greedy", 1024))
+	n.served(t, some("peaceful", 1024))
+	h := startHelper(t)
+	h.ask(t, "attach", dir)
+	n.usage.compute(h.pid(), 0.5)
+	eventually(t, func() bool { return a.viewOf(t, "greedy").Held > 800*time.Millisecond }, "it computes, and never had the card")
+	v := a.viewOf(t, "greedy")
+	require.Negative(t, v.Balance)
+	require.LessOrEqual(t, v.Held, v.Wanted)
+	require.Zero(t, a.viewOf(t, "peaceful").Held)
+
+	n.usage.rest()
+	quiet := func() {
+		before := n.usage.computeReads()
+		eventually(t, func() bool { return n.usage.computeReads() > before+2 }, "it was looked at")
+	}
+	quiet()
+	held := a.viewOf(t, "greedy").Held
+	quiet()
+	require.Equal(t, held, a.viewOf(t, "greedy").Held, "it computes no more, and is charged no more")
+	n.usage.compute(h.pid(), 0.5)
+	eventually(t, func() bool { return a.viewOf(t, "greedy").Held > held }, "it computes again")
+}
+
+// rest has nobody compute.
+func (u *usage) rest() {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.computed = nil
+}
+
+func TestWhoMayUseTheWholeCardIsNotCharged(t *testing.T) {
+	t.Parallel()
+	n := newNode(t)
+	n.watch(arbiter.ActionEvent)
+	a := n.start(t)
+	dir := n.served(t, some("free", 1024, with(share.BestEffort, 0)))
+	h := startHelper(t)
+	h.ask(t, "attach", dir)
+	n.usage.compute(h.pid(), 1)
+	before := n.usage.computeReads()
+	eventually(t, func() bool { return n.usage.computeReads() > before+2 }, "it was looked at")
+	require.Zero(t, a.viewOf(t, "free").Held)
+	n.served(t, some("another", 1024))
+	eventually(t, func() bool { return a.viewOf(t, "free").Held > 0 }, "it has work in flight from then, which is in the way of others")
 }

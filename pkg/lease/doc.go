@@ -155,5 +155,6 @@
 //
 // Nothing. A tenant that says it wants the card and does not use it pays for the time.
 // One that never drains costs the others Config.Drain, and pays. One that flaps costs
-// the others a hand-over each Config.Least, as long as it is owed something.
+// the others a hand-over each Config.Least, as long as it is owed something. Work that runs without being in
+// flight by anybody's word is charged when the card has told of it (Charge).
 package lease

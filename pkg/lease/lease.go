@@ -99,10 +99,10 @@ type Config struct {
 // Usage of the card by a tenant, in sums since it was put.
 type Usage struct {
 	// Held is how long the lease was the tenant's, from its opening until nothing was in
-	// flight any more or it was given back.
+	// flight any more or it was given back, and what it was charged with besides, see Charge.
 	Held time.Duration
 	// Wanted is how long the tenant wanted the card, whether it had it or not, and
-	// Throttled how long of that it did not have it.
+	// Throttled how long of that it did not have the lease.
 	Wanted, Throttled time.Duration
 	// Entitled is what it would have had by its policy, given who else wanted the
 	// card at the time: the integral of its rate over the time that it wanted it.

@@ -23,12 +23,14 @@ type world struct {
 	next    lease.Time
 	grants  map[share.Key]lease.Grant
 	present map[share.Key]bool
+	// charged with what they computed beyond their leases, at some time.
+	charged map[share.Key]bool
 }
 
 func newWorld(t *rapid.T) *world {
 	return &world{
 		t: t, s: lease.New(lease.Config{}), next: lease.Never,
-		grants: map[share.Key]lease.Grant{}, present: map[share.Key]bool{},
+		grants: map[share.Key]lease.Grant{}, present: map[share.Key]bool{}, charged: map[share.Key]bool{},
 	}
 }
 
@@ -52,7 +54,7 @@ func anyTenant(t *rapid.T, key share.Key) lease.Tenant {
 // step makes one call of any kind.
 func (w *world) step() {
 	key := rapid.SampledFrom(keys).Draw(w.t, "key")
-	switch rapid.IntRange(0, 15).Draw(w.t, "call") {
+	switch rapid.IntRange(0, 16).Draw(w.t, "call") {
 	case 0, 1:
 		w.s.Put(w.now, anyTenant(w.t, key))
 		w.present[key] = true
@@ -78,6 +80,9 @@ func (w *world) step() {
 		w.s.Drains(w.now, key, w.now+time.Duration(rapid.IntRange(-1000, 200).Draw(w.t, "left"))*us)
 	case 15:
 		w.s.Lags(w.now, key)
+	case 16:
+		w.s.Charge(w.now, key, time.Duration(rapid.IntRange(-10, 3000).Draw(w.t, "charge"))*ms)
+		w.charged[key] = true
 	}
 }
 
@@ -140,7 +145,12 @@ func (w *world) check(d lease.Decision) {
 				rates[t.Class == share.Offline] += t.Rate
 				require.True(w.t, t.Rate > 0 || t.Class == share.Offline, "%+v", t)
 			}
-			require.Equal(w.t, t.Usage.Wanted, t.Usage.Held+t.Usage.Throttled)
+			if w.charged[t.Key] {
+				require.GreaterOrEqual(w.t, t.Usage.Held+t.Usage.Throttled, t.Usage.Wanted)
+			} else {
+				require.Equal(w.t, t.Usage.Wanted, t.Usage.Held+t.Usage.Throttled)
+			}
+			require.GreaterOrEqual(w.t, t.Usage.Wanted, t.Usage.Held)
 		}
 		require.LessOrEqual(w.t, holders, 1)
 		require.LessOrEqual(w.t, rates[false], 1+1e-9)
