@@ -146,12 +146,16 @@ func (c *compute) run(ctx context.Context) {
 		}
 		now := monotonic()
 		c.listen(now)
+		c.heed(logger, now)
 		c.unstick(now)
 		next := forever
 		if c.began {
 			next = c.decide(logger, now)
 		}
 		next = min(next, c.beat(now))
+		for _, l := range c.lanes {
+			next = min(next, l.heedAt())
+		}
 		c.alarm.begin(own)
 		deaf := c.alarm.deafUntil(now)
 		for _, t := range c.tenants {
@@ -248,8 +252,8 @@ func (c *compute) beat(now lease.Time) lease.Time {
 // lane is a card, with the shares that are on it.
 type lane struct {
 	tenants []*tenant
-	// beaten is when the beat was written.
-	beaten lease.Time
+	// beaten is when the beat was written, heeded when pages were looked at although nobody rang.
+	beaten, heeded lease.Time
 }
 
 // awaited tells whether somebody waits for the card, or uses it while others wait.

@@ -35,7 +35,7 @@ func newDividedAt(now lease.Time, processes map[share.Key]int) divided {
 			demand := &wire.Demand{}
 			demand.Wants.Store(1)
 			d.demands[key] = append(d.demands[key], demand)
-			d.tenants[key].askers = append(d.tenants[key].askers, asker{&attachment{}, demand})
+			d.tenants[key].askers = append(d.tenants[key].askers, asker{of: &attachment{}, demand: demand})
 		}
 	}
 	return d
@@ -46,6 +46,7 @@ func (d divided) at(now lease.Time) {
 	for _, t := range d.tenants {
 		d.look(t, now)
 	}
+	d.heed(klog.Logger{}, now)
 	d.unstick(now)
 	d.decide(klog.Logger{}, now)
 }

@@ -54,6 +54,10 @@ type tenant struct {
 	busy  int
 	// waits: threads of it wait for the lease.
 	waits bool
+	// silent is how many processes do not count because they say nothing.
+	silent int
+	// withheld by the watchdog; mute is withheld as well: none but silent processes want the card.
+	withheld, mute bool
 	// word of the lease as it was written last.
 	word uint32
 	// closed is the first word since it was open.
@@ -80,6 +84,9 @@ type progress struct {
 type asker struct {
 	of     *attachment // as its name, it is not looked at
 	demand *wire.Demand
+	// seen at the last look, silences since that changed.
+	seen     sight
+	silences int
 }
 
 // tenantOf is a share as its share.json describes it.
@@ -175,7 +182,7 @@ func (c *compute) join(key share.Key, of *attachment, demand *wire.Demand, ledge
 	if t.bell == nil {
 		t.bell = c.alarm.attach(&ledger.Bell)
 	}
-	t.askers = append(slices.DeleteFunc(t.askers, func(a asker) bool { return a.of == of }), asker{of, demand})
+	t.askers = append(slices.DeleteFunc(t.askers, func(a asker) bool { return a.of == of }), asker{of: of, demand: demand})
 	c.look(t, now)
 }
 
@@ -195,7 +202,8 @@ func (c *compute) withhold(key share.Key, withheld bool, now lease.Time) {
 	if t == nil {
 		return
 	}
-	c.scheduler.Withhold(now, key, withheld)
+	t.withheld = withheld
+	c.scheduler.Withhold(now, key, t.withheld || t.mute)
 	if t.word&wire.LeaseState == wire.LeaseClosed {
 		c.change(t, lease.Grant{State: lease.Closed}, now) // so that who waits reads the flags
 	}
@@ -205,27 +213,35 @@ func (c *compute) withhold(key share.Key, withheld bool, now lease.Time) {
 // whether anything is. Any of it may be a lie, which is the liar's loss.
 func (c *compute) look(t *tenant, now lease.Time) (told bool) {
 	busy, waits, draining := 0, false, false
-	t.ends = 0
+	t.ends, t.silent = 0, 0
 	left := now // when nothing will be in flight any more
-	for _, a := range t.askers {
-		// In this order: who wants nothing has nothing in flight.
-		drained := a.demand.Drained.Load()
-		if a.demand.Wants.Load() == 0 {
+	for i := range t.askers {
+		is := t.askers[i].see()
+		switch {
+		case is.wants == 0:
+			continue
+		case t.askers[i].silent():
+			t.silent++
 			continue
 		}
 		busy++
-		waits = waits || a.demand.Waiting.Load() != 0
-		if !t.endedBy(drained) {
+		waits = waits || is.waiting != 0
+		if !t.endedBy(is.drained) {
 			draining = true
-			t.ends = max(t.ends, said(&a.demand.Ends))
-		} else if ends := said(&a.demand.Ends); ends <= now+wire.LeaseLead {
-			left = max(left, ends)
+			t.ends = max(t.ends, is.ends)
+		} else if is.ends <= now+wire.LeaseLead {
+			left = max(left, is.ends)
 		}
 	}
 	t.waits = waits
 	if wants := busy > 0; wants != t.wants {
 		t.wants, told = wants, true
 		c.scheduler.Wants(now, t.Key, wants)
+	}
+	if mute := busy == 0 && t.silent > 0; mute != t.mute {
+		// Who goes on as if he had asked already is to find the lease closed, lest he launch unheard.
+		t.mute, told = mute, true
+		c.scheduler.Withhold(now, t.Key, t.withheld || t.mute)
 	}
 	if t.busy != busy {
 		t.busy = busy
