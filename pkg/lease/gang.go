@@ -56,11 +56,36 @@ func (s *Scheduler) join(t *tenant, name gangName) {
 }
 
 // lingering is how long a member whose others want their cards is taken for one who wants
-// its own after it said that it does not: more than a round of turns. One thread that
-// feeds several cards waits at one of them, and comes to the next one when it has that.
+// its own after it said that it does not: more than a round of turns, longestLingering at most. One
+// thread that feeds several cards waits at one of them, and comes to the next one when it has that.
 // If those it has not come to were given to others meanwhile, it would have one
-// card at a time from then on, each in a turn of its own.
-const lingering = 50 * time.Millisecond
+// card at a time from then on, each in a turn of its own. What others' work takes longer than their turns
+// makes rounds longer.
+const (
+	lingering        = 50 * time.Millisecond
+	longestLingering = time.Second
+)
+
+// lingering of a member that wants its card no more.
+func (g *gang) lingering(t *tenant) time.Duration {
+	most := lingering
+	for _, m := range g.members {
+		if m != t && m.wants {
+			most = max(most, 2*m.board.lap(m))
+		}
+	}
+	return min(most, longestLingering)
+}
+
+// lap is how long it takes, most likely, until all others of the tenant's level have had the card once.
+func (b *board) lap(t *tenant) (lap time.Duration) {
+	for _, o := range b.tenants {
+		if o != t && o.lower == t.lower && o.counts() {
+			lap += b.turnOf(o) + o.slow
+		}
+	}
+	return lap
+}
 
 // inStep tells whether another member wants its card, so that t, which does not at
 // present, is to go on taking part.

@@ -3,6 +3,7 @@
 package lease_test
 
 import (
+	"fmt"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -68,6 +69,29 @@ func TestThreadThatFeedsTwoCardsHasThemTogether(t *testing.T) {
 		require.Greater(t, both, one*8/10, "%v", kernel)
 		for i, part := range m.shares(9 * time.Second) {
 			require.InDelta(t, 50, part, 3, "%v %v", kernel, i)
+		}
+	}
+}
+
+// Whose turn comes only when a kernel of others ends that is much longer than their turns.
+func TestThreadThatFeedsTwoCardsHasThemTogetherBesideLongKernels(t *testing.T) {
+	t.Parallel()
+	for _, kernel := range []time.Duration{60 * ms, 99 * ms} {
+		for others := 1; others <= 2; others++ {
+			thread := feeder("f", 50, ms, "x", "y")
+			all := slices.Clone(thread)
+			for i := range others {
+				for _, c := range []string{"x", "y"} {
+					all = append(all, busy(tenant(fmt.Sprint("o", i, c), c, share.GuaranteedBurst, card.Percent(50/others)), kernel))
+				}
+			}
+			m := simulate(t, all...)
+			m.run(20 * time.Second)
+			both, one := together(thread[0].log, thread[1].log)
+			require.Greater(t, both, one*8/10, "%v, %v others", kernel, others)
+			for i, part := range m.shares(18 * time.Second)[:2] {
+				require.Greater(t, part, 15.0, "%v, %v others, %v", kernel, others, i)
+			}
 		}
 	}
 }

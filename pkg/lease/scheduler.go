@@ -125,7 +125,7 @@ func (s *Scheduler) Wants(now Time, key share.Key, wants bool) {
 	}
 	if !wants && t.gang != nil {
 		if t.gang.inStep(t) {
-			t.lingers = s.now + lingering
+			t.lingers = s.now + t.gang.lingering(t)
 			s.settle(t, s.now)
 			s.touch(t)
 			return
