@@ -314,18 +314,19 @@ func (m *sim) run(until lease.Time) {
 		}
 		at = max(at, m.now)
 		for _, w := range m.workers {
-			if len(w.queue) > 0 {
-				d := time.Duration(int64(at-m.now) / users[w.spec.Card])
-				if !w.spins() {
-					w.progress += d
-				}
-				w.busy += d
-				part := 1 / float64(users[w.spec.Card])
-				if n := len(w.log); n > 0 && w.log[n-1].to == m.now && w.log[n-1].part == part {
-					w.log[n-1].to = at
-				} else if at > m.now {
-					w.log = append(w.log, span{m.now, at, part})
-				}
+			if len(w.queue) == 0 {
+				continue
+			}
+			d := time.Duration(int64(at-m.now) / users[w.spec.Card])
+			if !w.spins() {
+				w.progress += d
+			}
+			w.busy += d
+			part := 1 / float64(users[w.spec.Card])
+			if n := len(w.log); n > 0 && w.log[n-1].to == m.now && w.log[n-1].part == part {
+				w.log[n-1].to = at
+			} else if at > m.now {
+				w.log = append(w.log, span{m.now, at, part})
 			}
 		}
 		m.now = at

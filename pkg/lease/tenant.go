@@ -52,8 +52,8 @@ type tenant struct {
 	// is in flight. charge is what the tenant had in the time that is being accounted for.
 	processes int
 	charge    time.Duration
-	usage         Usage
-	gaps          gaps
+	usage     Usage
+	gaps      gaps
 }
 
 // put what was said of the tenant.
