@@ -1,14 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * abrupt contexts|primary
+ * abrupt contexts|primary|waits
  *
- * Programs that end what is at work. Says "ready" and begins when a line comes.
+ * Programs that end what is at work, or hold it up. Says "ready" and begins when a line comes.
  *   contexts  makes contexts and destroys each with a kernel in flight, without end
  *   primary   the same with the primary context, which it releases
+ *   waits     launches as much as a stream holds, which waits for a value that it writes after another line
  */
 #include "kernels.h"
 
 #define LONG_NS 30000000u
+/* Long enough to be recorded at each launch. */
+#define RECORDED_NS 200000u
+/* A stream has room for a thousand. */
+#define DEPTH 850
 
 static void contexts(void)
 {
@@ -35,10 +40,35 @@ static void primary(void)
 	}
 }
 
+static void waits(void)
+{
+	struct kernels kernels;
+	CUstream stream, other;
+	CUdeviceptr word;
+
+	use_device(0);
+	kernels = load_kernels();
+	TRY(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+	TRY(cuStreamCreate(&other, CU_STREAM_NON_BLOCKING));
+	TRY(cuMemAlloc_v2(&word, 4));
+	TRY(cuMemsetD32_v2(word, 0, 1));
+	for (int i = 0; i < 50; i++)
+		TRY(launch_spin(&kernels, RECORDED_NS, stream));
+	TRY(cuStreamSynchronize(stream));
+	TRY(cuStreamWaitValue32_v2(stream, word, 1, CU_STREAM_WAIT_VALUE_EQ));
+	for (int i = 0; i < DEPTH; i++)
+		TRY(launch_spin(&kernels, RECORDED_NS, stream));
+	barrier("launched");
+	TRY(cuStreamWriteValue32_v2(other, word, 1, 0));
+	TRY(launch_spin(&kernels, RECORDED_NS, other)); /* so that the card is wanted again */
+	TRY(cuStreamSynchronize(stream));
+	barrier("ended");
+}
+
 static const struct {
 	const char *name;
 	void (*run)(void);
-} modes[] = {{"contexts", contexts}, {"primary", primary}};
+} modes[] = {{"contexts", contexts}, {"primary", primary}, {"waits", waits}};
 
 int main(int argc, char **argv)
 {
@@ -54,5 +84,5 @@ int main(int argc, char **argv)
 		say("ok");
 		return 0;
 	}
-	fail("usage: abrupt contexts|primary");
+	fail("usage: abrupt contexts|primary|waits");
 }

@@ -46,3 +46,24 @@ func TestWhatRunsInAContextThatEndsIsWaitedFor(t *testing.T) {
 		})
 	}
 }
+
+// What is launched behind a wait fills the stream's queue, and the gate adds little to it. It is
+// known although it is not recorded one by one.
+func TestAStreamThatWaitsHoldsAsMuchAsEver(t *testing.T) {
+	t.Parallel()
+	g := newGated(t)
+	g.set(wire.LeaseOpen)
+	p := abrupt(t, g, "waits")
+	expect(t, p, "quiet")
+	d := g.demand(0)
+	g.close(d)
+	g.set(wire.LeaseOpen)
+	began := clock()
+	require.NoError(t, p.Say("on"))
+	until(t, "what was recorded by itself to have run", func() bool { return d.Wants.Load() == 1 && g.busyBetween(began+30*time.Millisecond, began+time.Hour) })
+	drained := g.close(d)
+	until(t, "some time to pass", func() bool { return clock() > drained+20*time.Millisecond })
+	checked := clock()
+	require.False(t, g.busyBetween(drained, checked), "the card works although the lease is closed")
+	expect(t, p, "quiet")
+}

@@ -122,7 +122,7 @@ bool lease_is_one_more(struct around *around, const struct work *work)
 	place = tally->last;
 	if (tally->word == 0 || tally->stream != work->stream || place->what != work->what || place->shape != work->shape)
 		return false;
-	if (tally->alone || tally->fill + place->weight >= tally->budget || work->units != 1 || !same_context(tally))
+	if (tally->alone || tally->together || tally->fill + place->weight >= tally->budget || work->units != 1 || !same_context(tally))
 		return false;
 	be_inside(thread, tally->meter);
 	if (!still_passes(tally)) {
@@ -204,7 +204,7 @@ static uint32_t count_others(struct thread *thread, const struct tally *than, co
 
 		if (tally == than || tally->meter != meter)
 			continue;
-		if (tally->word != 0 && tally->word != word)
+		if (tally->word != 0 && tally->word != word && tally->together == 0)
 			flight_guess(tally);
 		others += tally->word != 0 || thread->batches - tally->number < LAST_BATCHES;
 	}
@@ -227,6 +227,33 @@ static void begin_batch(struct thread *thread, struct tally *tally, struct meter
 	flight_open(tally);
 }
 
+/* Whether what is launched on the stream now is recorded together: it is held up, and has a lot before it. */
+static bool is_together(struct meter *meter, CUstream stream)
+{
+	return stream_is_held_up(meter, stream) && flight_is_deep(meter, stream);
+}
+
+/* Ends the batch that is open, if the launch cannot be part of it. */
+static void end_batch(struct tally *tally, struct meter *meter, uint32_t word)
+{
+	if (tally->word == 0)
+		return;
+	/* What was launched under another lease has ended, or is hardly anything. */
+	if (tally->word != word && tally->together == 0)
+		flight_guess(tally);
+	else if (tally->word != word || (tally->together != 0 && !is_together(meter, tally->stream)))
+		flight_close(tally);
+}
+
+/* After a launch was counted: whether the batch ends with it. */
+static bool is_full(struct tally *tally)
+{
+	if (tally->together == 0)
+		return tally->alone || tally->fill >= tally->budget;
+	__atomic_store_n(&tally->together, tally->together - 1, __ATOMIC_RELAXED);
+	return tally->together == 0;
+}
+
 /* Makes the launch part of a batch. False: the lease is no longer open. */
 static bool enlist(struct thread *thread, struct meter *meter, const struct owner *owner, const struct work *work, uint32_t word,
 		   struct around *around)
@@ -239,9 +266,7 @@ static bool enlist(struct thread *thread, struct meter *meter, const struct owne
 	struct place *place;
 	bool alone;
 
-	/* What was launched under another lease has ended, or is hardly anything. */
-	if (tally->word != 0 && tally->word != word)
-		flight_guess(tally);
+	end_batch(tally, meter, word);
 	place = place_of(tally, work);
 	if (!place && tally->word != 0) {
 		flight_close(tally);
@@ -253,7 +278,7 @@ static bool enlist(struct thread *thread, struct meter *meter, const struct owne
 	alone = cost_is_unknown(place->use.cost);
 	ns = alone && place->use.ns == 0 ? window : (uint64_t)place->use.ns * work->units;
 	alone |= ns >= most;
-	if (alone && tally->word != 0)
+	if (alone && tally->word != 0 && tally->together == 0)
 		flight_close(tally);
 	if (tally->word == 0 && !flight_admit(meter, work->stream, ns))
 		return false;
@@ -265,17 +290,21 @@ static bool enlist(struct thread *thread, struct meter *meter, const struct owne
 	}
 	if (tally->word == 0) {
 		estimate(place, most);
-		if (place->use.ns == 0 && alone)
-			place->use.ns = (uint32_t)(ns < UINT32_MAX ? ns : UINT32_MAX) / work->units;
+		if (is_together(meter, work->stream))
+			__atomic_store_n(&tally->together, TOGETHER, __ATOMIC_RELAXED);
 		cost_was_careful(place->use.cost);
-		begin_batch(thread, tally, meter, word, most, alone);
+		begin_batch(thread, tally, meter, word, most, alone && tally->together == 0);
 	}
+	if (place->use.ns == 0 && place->use.units == 0 && alone)
+		place->use.ns = (uint32_t)(ns < UINT32_MAX ? ns : UINT32_MAX) / work->units;
+	if (tally->together != 0 && place->weight < place->use.ns)
+		place->weight = place->use.ns;
 	if (thread->watched)
 		thread->watched--;
 	count(thread, tally, place, work->units);
 	tally->last = place;
 	around->inside = &thread->inside;
-	around->tally = tally->alone || tally->fill >= tally->budget ? tally : NULL;
+	around->tally = is_full(tally) ? tally : NULL;
 	return true;
 }
 

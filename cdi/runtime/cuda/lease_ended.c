@@ -25,6 +25,7 @@ static void batch_unlink(struct meter *meter, struct batch **link)
 	*link = batch->next;
 	if (meter->last == &batch->next)
 		meter->last = link;
+	__atomic_store_n(&meter->batches, meter->batches - 1, __ATOMIC_RELAXED);
 }
 
 static void batch_put_back(struct meter *meter, struct batch *batch)
@@ -155,7 +156,7 @@ uint64_t batch_overdue(const struct meter *meter, const struct batch *batch, uin
  * has ended; of several one may have to wait. */
 static bool is_held_up(struct meter *meter, struct batch *batch, bool first, bool stranger)
 {
-	uint64_t now = now_ns(), late;
+	uint64_t now = now_ns(), late, patience;
 	bool begun, sure, held_up;
 
 	lock_take(&meter->lock);
@@ -167,8 +168,11 @@ static bool is_held_up(struct meter *meter, struct batch *batch, bool first, boo
 		return false;
 	begun = !batch->start || ask(batch, batch->start, stranger) != CUDA_ERROR_NOT_READY;
 	sure = batch->start && (batch->alone || !begun);
+	if (batch->excluded && batch->start && begun && batch->begun == 0)
+		batch->begun = now;
+	patience = (batch->begun ? batch->begun : batch->recorded) + batch->ns + PATIENCE_NS;
 	if (batch->excluded)
-		held_up = !begun || (!sure && now >= batch->recorded + batch->ns + PATIENCE_NS);
+		held_up = !begun || (!sure && now >= patience);
 	else
 		held_up = sure ? !begun : late >= UNSURE_NS;
 	if (held_up) {
@@ -176,7 +180,7 @@ static bool is_held_up(struct meter *meter, struct batch *batch, bool first, boo
 		exclude(meter, batch->stream, now);
 		lock_give(&meter->lock);
 	}
-	return !begun || (held_up && !sure && now >= batch->recorded + batch->ns + PATIENCE_NS);
+	return !begun || (held_up && !sure && now >= patience);
 }
 
 /* Whether the batch has ended; if not, its stream is noted. */

@@ -110,11 +110,31 @@ static bool is_patience_over(struct meter *meter, const struct outlook *outlook,
 	return over;
 }
 
+/* The oldest are looked at, as those of a stream that is held up are: there may be very many. */
+bool flight_is_deep(struct meter *meter, CUstream stream)
+{
+	uint32_t looked = 0, count = 0;
+
+	if (__atomic_load_n(&meter->batches, __ATOMIC_RELAXED) < DEEP)
+		return false;
+	lock_take(&meter->lock);
+	for (const struct batch *batch = meter->first; batch && count < DEEP && looked < 8 * DEEP; batch = batch->next, looked++)
+		count += batch->stream == stream;
+	lock_give(&meter->lock);
+	return count >= DEEP;
+}
+
+/* Whether a launch on that stream may be recorded, or need not be by itself. */
+static bool has_depth(struct meter *meter, CUstream stream)
+{
+	return !flight_is_deep(meter, stream) || stream_is_held_up(meter, stream);
+}
+
 /* How long to wait before another look. */
 static uint64_t nap_for(const struct outlook *outlook, uint64_t target)
 {
 	uint64_t longest = outlook->poor || outlook->overdue ? WATCHFUL_NAP_NS : LONGEST_NAP_NS;
-	uint64_t nap = outlook->overdue ? SHORTEST_NAP_NS + outlook->overdue / 8 : outlook->left - target;
+	uint64_t nap = outlook->overdue ? SHORTEST_NAP_NS + outlook->overdue / 8 : outlook->left > target ? outlook->left - target : 0;
 
 	/* Whose turn comes by courtesy does not sleep through it. */
 	if (longest > outlook->courtesy)
@@ -135,7 +155,8 @@ static bool admit(struct meter *meter, const struct waiter *waiter)
 		flight_retire(meter, &pass, false);
 		now = now_ns();
 		look(meter, now, &outlook);
-		if ((outlook.left <= waiter->target && !(waiter->crowded && outlook.overdue)) || is_patience_over(meter, &outlook, waiter, now))
+		if ((outlook.left <= waiter->target && !(waiter->crowded && outlook.overdue) && has_depth(meter, waiter->stream)) ||
+		    is_patience_over(meter, &outlook, waiter, now))
 			return true;
 		if (meter_view(meter, &word, &left) == VIEW_CLOSED)
 			return false;
@@ -149,7 +170,7 @@ bool flight_admit(struct meter *meter, CUstream stream, uint64_t ns)
 	struct waiter waiter = { .stream = stream, .target = ns + lead < window ? window - ns : lead, .is_short = ns <= window, .crowded = window < CROWDED_NS };
 	bool admitted;
 
-	if (__atomic_load_n(&meter->outstanding, __ATOMIC_RELAXED) <= waiter.target)
+	if (__atomic_load_n(&meter->outstanding, __ATOMIC_RELAXED) <= waiter.target && has_depth(meter, stream))
 		return true;
 	waiter.since = now_ns();
 	__atomic_add_fetch(&meter->admitting, 1, __ATOMIC_RELAXED);

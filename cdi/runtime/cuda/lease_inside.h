@@ -26,6 +26,11 @@
  * a few, and of one that uses more streams than it has tallies for. What is not recorded when
  * it goes, or when a tally is needed, is only guessed. */
 #define WATCHED 32u
+/* A stream's queue has an end, at which a record waits as a launch does. So where that many batches of a
+ * stream have not ended, a launch there waits for one of them; or, where the stream is held up, many
+ * launches are one batch. */
+#define DEEP 32u
+#define TOGETHER 32u
 #define USES 8
 #define STREAMS 16
 
@@ -74,7 +79,7 @@ struct place {
 };
 
 /* What a thread has launched on a stream since it last recorded an event there. Only
- * pending is read by others. */
+ * pending and together are read by others. */
 struct tally {
 	CUstream stream;
 	struct owner owner;
@@ -86,6 +91,7 @@ struct tally {
 	uint32_t budget; /* at which it is closed */
 	uint32_t number; /* the thread's, of the last batch */
 	uint32_t frees;  /* the meter's, when it was last opened */
+	uint32_t together; /* of a stream that is held up: how many more launches are part of it; 0: of any other */
 	bool alone;      /* a single launch, for its own sake */
 	bool follows;    /* something was in flight when it was opened */
 	CUevent start;   /* NULL: what was recorded before is its start */
@@ -125,7 +131,7 @@ static inline void be_inside(struct thread *thread, const struct meter *meter)
 void tally_late(struct thread *thread, struct meter *meter, const struct owner *owner, const struct work *work, uint32_t word);
 
 struct census {
-	uint64_t since;    /* who is at a launch on a stream that was seen to be held up since then is not inside */
+	uint64_t since;    /* a stream that was seen to be held up since then is at nothing: who is at a launch there is not inside */
 	uint64_t ns;       /* what threads have launched on the card and not recorded */
 	uint32_t launches; /* of all threads, ever; wraps */
 	bool inside;       /* one of them is at a launch now */
@@ -157,6 +163,7 @@ struct batch {
 	uint64_t ns;
 	uint64_t recorded;
 	uint64_t seen; /* to run, the last time */
+	uint64_t begun; /* when its start was first seen to have ended, after the stream was held up; 0: it was not */
 	double at;     /* when it ended: ns since the last end that was seen before */
 	bool follows;  /* something was in flight when it was opened */
 	bool alone;
@@ -201,6 +208,7 @@ struct meter {
 
 	struct lock lock; /* all below */
 	struct batch *first, **last, *unused;
+	uint32_t batches;     /* how many, from first on; read without the lock */
 	uint64_t outstanding; /* ns of batches, but the excluded */
 	uint64_t latest;      /* when a batch was last seen to have ended */
 	uint64_t until;       /* when what was launched and never recorded is expected to have ended */
@@ -233,6 +241,10 @@ uint64_t meter_window(const struct meter *meter);
  * half a window. What runs on another stream may wait for a short one: it is let by now and then.
  * stream NULL: it is for no stream alone. False: the lease is no longer open. */
 bool flight_admit(struct meter *meter, CUstream stream, uint64_t ns);
+/* Whether so many batches of the stream have not ended. */
+bool flight_is_deep(struct meter *meter, CUstream stream);
+/* Whether the stream was held up just now: what is launched there is not bounded by room. */
+bool stream_is_held_up(struct meter *meter, CUstream stream);
 /* Before the first launch of a batch: records its start, where that is needed. */
 void flight_open(struct tally *tally);
 /* After its last. */

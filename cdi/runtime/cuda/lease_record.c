@@ -34,6 +34,11 @@ static bool is_blocked(struct meter *meter, CUstream stream, uint64_t within)
 	return stream_was_blocked(meter, stream, now > within ? now - within : 1);
 }
 
+bool stream_is_held_up(struct meter *meter, CUstream stream)
+{
+	return is_blocked(meter, stream, EXCLUDED_NS);
+}
+
 /* An event that is recorded now; NULL where there can be none. */
 static CUevent record(struct tally *tally)
 {
@@ -92,6 +97,7 @@ static void empty(struct tally *tally)
 		tally->place[i].use.units = 0;
 	tally->start = NULL;
 	tally->alone = false;
+	__atomic_store_n(&tally->together, 0, __ATOMIC_RELAXED);
 	tally->word = 0;
 	tally->fill = 0;
 	__atomic_store_n(&tally->pending, 0, __ATOMIC_RELEASE);
@@ -120,7 +126,7 @@ void flight_close(struct tally *tally)
 	CUevent end = batch ? record(tally) : NULL;
 	struct pool *pool = tally->pool;
 	uint64_t now = now_ns();
-	bool blocked = is_blocked(meter, tally->stream, EXCLUDED_NS);
+	bool blocked = stream_is_held_up(meter, tally->stream);
 
 	if (!end || !pool || !pool_enter(pool, &tally->owner)) {
 		free(batch);
@@ -134,6 +140,7 @@ void flight_close(struct tally *tally)
 	batch->end = end;
 	batch->recorded = now;
 	batch->seen = 0;
+	batch->begun = 0;
 	batch->follows = tally->follows;
 	batch->alone = tally->alone;
 	batch->excluded = blocked;
@@ -141,6 +148,7 @@ void flight_close(struct tally *tally)
 	lock_take(&meter->lock);
 	*meter->last = batch;
 	meter->last = &batch->next;
+	__atomic_store_n(&meter->batches, meter->batches + 1, __ATOMIC_RELAXED);
 	if (!blocked)
 		meter_add(meter, (int64_t)batch->ns);
 	lock_give(&meter->lock);

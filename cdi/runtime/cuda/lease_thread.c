@@ -94,6 +94,17 @@ static bool is_inside(const struct thread *thread, struct meter *meter, uint64_t
 	return !stream_was_blocked(meter, __atomic_load_n(&tally->stream, __ATOMIC_RELAXED), since);
 }
 
+/* What of the tally may be at work on the card. */
+static uint32_t pending_of(const struct tally *tally, struct meter *meter, uint64_t since)
+{
+	if (__atomic_load_n(&tally->meter, __ATOMIC_RELAXED) != meter)
+		return 0;
+	if (__atomic_load_n(&tally->together, __ATOMIC_RELAXED) != 0 &&
+	    stream_was_blocked(meter, __atomic_load_n(&tally->stream, __ATOMIC_RELAXED), since))
+		return 0;
+	return __atomic_load_n(&tally->pending, __ATOMIC_ACQUIRE);
+}
+
 struct census census_take(struct meter *meter, uint64_t since)
 {
 	struct census census = { .since = since };
@@ -103,8 +114,7 @@ struct census census_take(struct meter *meter, uint64_t since)
 		census.inside |= is_inside(thread, meter, since);
 		census.launches += __atomic_load_n(&thread->launches, __ATOMIC_RELAXED);
 		for (uint32_t i = 0; i < __atomic_load_n(&thread->tallies, __ATOMIC_RELAXED); i++)
-			if (__atomic_load_n(&thread->tally[i].meter, __ATOMIC_RELAXED) == meter)
-				census.ns += __atomic_load_n(&thread->tally[i].pending, __ATOMIC_ACQUIRE);
+			census.ns += pending_of(&thread->tally[i], meter, since);
 	}
 	return census;
 }

@@ -46,8 +46,8 @@ static bool is_idle(struct watch *watch, struct forecast *forecast)
 
 	/* What was in flight may have been forgotten while it runs. */
 	over &= __atomic_load_n(&meter->endings, __ATOMIC_SEQ_CST) == endings;
-	/* Who launches on a stream that was just seen to be held up waits with it. */
-	if (census.inside && over) {
+	/* Who launches on a stream that was just seen to be held up waits with it, as does what is not recorded there. */
+	if ((census.inside || census.ns != 0) && over) {
 		again = census_take(meter, began);
 		again.inside |= again.launches != census.launches;
 		census = again;
