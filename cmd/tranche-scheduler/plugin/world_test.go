@@ -20,6 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/dynamic/dynamicinformer"
 	dynamicfake "k8s.io/client-go/dynamic/fake"
 	"k8s.io/client-go/kubernetes/fake"
@@ -73,6 +74,7 @@ func newWorldWith(t *testing.T, factory frameworkruntime.PluginFactory, profiles
 	w := &world{T: t, client: fake.NewClientset()}
 	w.numberVersions()
 	w.bindPods()
+	w.copyEvents()
 	for _, o := range objects {
 		w.create(o)
 	}
@@ -154,6 +156,22 @@ func (w *world) number(object runtime.Object) {
 			o.SetUID(types.UID("uid-" + o.GetResourceVersion()))
 		}
 	}
+}
+
+// copyEvents gives each watch objects of its own, as a real API server does: the scheduler's informers take out of them
+// what they do not need, and the fake client would hand out what it keeps itself.
+func (w *world) copyEvents() {
+	w.client.PrependWatchReactor("*", func(action clienttesting.Action) (bool, watch.Interface, error) {
+		options := action.(clienttesting.WatchActionImpl).ListOptions //nolint:forcetypeassert // it is the only kind there is
+		events, err := w.client.Tracker().Watch(action.GetResource(), action.GetNamespace(), options)
+		if err != nil {
+			return true, nil, err
+		}
+		return true, watch.Filter(events, func(event watch.Event) (watch.Event, bool) {
+			event.Object = event.Object.DeepCopyObject()
+			return event, true
+		}), nil
+	})
 }
 
 // bindPods does what the API server does with a binding. Within a reactor, the
