@@ -162,7 +162,7 @@ func (w *world) number(object runtime.Object) {
 // what they do not need, and the fake client would hand out what it keeps itself.
 func (w *world) copyEvents() {
 	w.client.PrependWatchReactor("*", func(action clienttesting.Action) (bool, watch.Interface, error) {
-		options := action.(clienttesting.WatchActionImpl).ListOptions //nolint:forcetypeassert // it is the only kind there is
+		options := action.(clienttesting.WatchActionImpl).ListOptions
 		events, err := w.client.Tracker().Watch(action.GetResource(), action.GetNamespace(), options)
 		if err != nil {
 			return true, nil, err
