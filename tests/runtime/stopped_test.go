@@ -52,7 +52,8 @@ func TestWhoIsStoppedAtWorkKeepsNobodyFromTheCard(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(t)
 			c := newCard(t, r, simcard.Config{})
-			stopped := newSharerOf(t, r, tc.args, classed(t, r, c, tc.stopped))
+			of := classed(t, r, c, tc.stopped)
+			stopped := newSharerOf(t, r, tc.args, of)
 			other := newSharerOf(t, r, nil, classed(t, r, c, tc.other))
 			both := []*sharer{stopped, other}
 			together := func(first, second float64) bool { return first > 30 && second < tc.most }
@@ -61,6 +62,7 @@ func TestWhoIsStoppedAtWorkKeepsNobodyFromTheCard(t *testing.T) {
 				stopped.signal(t, syscall.SIGSTOP)
 				// More than between waits for what may be in flight.
 				have(t, c, both, "the other one to have the card", func(first, second float64) bool { return first == 0 && second > 70 })
+				until(t, "the one that is stopped not to count", func() bool { return !told(t, r, of.Key).Wants })
 				stopped.signal(t, syscall.SIGCONT)
 				have(t, c, both, "both to work again", together)
 			}
