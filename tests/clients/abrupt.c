@@ -1,12 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * abrupt contexts|primary|waits
+ * abrupt contexts|primary|waits|cancelled
  *
  * Programs that end what is at work, or hold it up. Says "ready" and begins when a line comes.
  *   contexts  makes contexts and destroys each with a kernel in flight, without end
  *   primary   the same with the primary context, which it releases
  *   waits     launches as much as a stream holds, which waits for a value that it writes after another line
+ *   cancelled cancels threads while they launch, and does nothing more until a line comes
  */
+#include <pthread.h>
+
 #include "kernels.h"
 
 #define LONG_NS 30000000u
@@ -65,10 +68,44 @@ static void waits(void)
 	barrier("ended");
 }
 
+static CUcontext used;
+static struct kernels kernels_used;
+
+static _Noreturn void *launch_on(void *stream)
+{
+	TRY(cuCtxSetCurrent(used));
+	for (;;) {
+		TRY(launch_spin(&kernels_used, 5 * RECORDED_NS, stream));
+		pthread_testcancel();
+	}
+}
+
+static void cancelled(void)
+{
+	CUstream stream;
+
+	used = use_device(0);
+	kernels_used = load_kernels();
+	TRY(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+	for (int round = 0; round < 20; round++) {
+		pthread_t thread[4];
+
+		for (size_t i = 0; i < COUNT(thread); i++)
+			HOLDS(!pthread_create(&thread[i], NULL, launch_on, stream));
+		sleep_until(now_ns() + 10000000);
+		for (size_t i = 0; i < COUNT(thread); i++)
+			HOLDS(!pthread_cancel(thread[i]));
+		for (size_t i = 0; i < COUNT(thread); i++)
+			HOLDS(!pthread_join(thread[i], NULL));
+	}
+	TRY(cuCtxSynchronize());
+	barrier("cancelled");
+}
+
 static const struct {
 	const char *name;
 	void (*run)(void);
-} modes[] = {{"contexts", contexts}, {"primary", primary}, {"waits", waits}};
+} modes[] = {{"contexts", contexts}, {"primary", primary}, {"waits", waits}, {"cancelled", cancelled}};
 
 int main(int argc, char **argv)
 {
@@ -84,5 +121,5 @@ int main(int argc, char **argv)
 		say("ok");
 		return 0;
 	}
-	fail("usage: abrupt contexts|primary|waits");
+	fail("usage: abrupt contexts|primary|waits|cancelled");
 }

@@ -67,3 +67,19 @@ func TestAStreamThatWaitsHoldsAsMuchAsEver(t *testing.T) {
 	require.False(t, g.busyBetween(drained, checked), "the card works although the lease is closed")
 	expect(t, p, "quiet")
 }
+
+func TestThreadsThatAreCancelledWaitForNothingMore(t *testing.T) {
+	t.Parallel()
+	if rig.Flavour() == "asan" {
+		t.Skip("AddressSanitizer takes the stack of a thread that was cancelled for overrun")
+	}
+	g := newGated(t)
+	g.set(wire.LeaseOpen)
+	p := abrupt(t, g, "cancelled")
+	expect(t, p, "quiet")
+	g.set(wire.LeaseOpen | wire.LeaseContended)
+	d := g.demand(0)
+	until(t, "the card to be given up", func() bool { return d.Wants.Load() == 0 })
+	require.NoError(t, p.Say("on"))
+	expect(t, p, "ok")
+}

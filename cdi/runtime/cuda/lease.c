@@ -69,7 +69,7 @@ static inline bool same_context(const struct tally *tally)
 
 void lease_synchronizes(CUstream stream)
 {
-	int saved = errno;
+	int saved = errno, cancel = cancel_defer();
 
 	for (uint32_t i = 0; thread_self && i < thread_self->tallies; i++) {
 		struct tally *tally = &thread_self->tally[i];
@@ -77,6 +77,7 @@ void lease_synchronizes(CUstream stream)
 		if (tally->word != 0 && tally->stream == stream && same_context(tally) && !capture_is_on(stream))
 			flight_close(tally);
 	}
+	cancel_restore(cancel);
 	errno = saved;
 }
 
@@ -359,7 +360,7 @@ CUresult lease_begin(struct around *around, const struct work *work)
 	struct meter *meter;
 	struct owner owner;
 	struct card *card;
-	int saved = errno;
+	int saved = errno, cancel;
 	CUresult result;
 
 	if (session_state() != SESSION_OPEN || capture_is_on(work->stream))
@@ -367,17 +368,20 @@ CUresult lease_begin(struct around *around, const struct work *work)
 	/* Without a context the driver says what is wrong. */
 	if (context_current(&card, &owner) != CUDA_SUCCESS || !(meter = meter_of(card)))
 		return CUDA_SUCCESS;
+	cancel = cancel_defer();
 	result = pass(around, work, meter, &owner);
+	cancel_restore(cancel);
 	errno = saved;
 	return result;
 }
 
 void lease_end(struct around *around)
 {
-	int saved = errno;
+	int saved = errno, cancel = cancel_defer();
 
 	if (around->tally)
 		flight_close(around->tally);
 	__atomic_store_n(around->inside, NULL, __ATOMIC_RELEASE);
+	cancel_restore(cancel);
 	errno = saved;
 }

@@ -108,12 +108,14 @@ static CUresult begin(struct around *around, const CUDA_LAUNCH_PARAMS *list, uns
 
 CUresult lease_begin_many(struct around *around, const CUDA_LAUNCH_PARAMS *list, unsigned int count)
 {
-	int saved = errno;
+	int saved = errno, cancel;
 	CUresult result;
 
 	if (session_state() != SESSION_OPEN)
 		return CUDA_SUCCESS;
+	cancel = cancel_defer();
 	result = begin(around, list, count);
+	cancel_restore(cancel);
 	errno = saved;
 	return result;
 }
@@ -142,10 +144,11 @@ static void record(struct thread *thread, const CUDA_LAUNCH_PARAMS *launch)
 void lease_end_many(struct around *around, bool launched)
 {
 	struct thread *thread = thread_mine();
-	int saved = errno;
+	int saved = errno, cancel = cancel_defer();
 
 	for (unsigned int i = 0; launched && i < thread->count; i++)
 		record(thread, &thread->list[i]);
 	__atomic_store_n(around->inside, NULL, __ATOMIC_RELEASE);
+	cancel_restore(cancel);
 	errno = saved;
 }

@@ -73,7 +73,7 @@ enum session_measured session_measure(struct session_share *share, uint64_t sett
 	bool waited = silent != 0 && now - silent < SESSION_DEADLINE_NS;
 	uint64_t deadline = now + (waited ? IMPATIENCE_NS : SESSION_DEADLINE_NS);
 	enum session_measured result = SESSION_UNANSWERED;
-	int saved = errno;
+	int saved = errno, cancel = cancel_defer();
 
 	if (lock_take_until(&share->line, deadline)) {
 		settle += __atomic_exchange_n(&share->owed, 0, __ATOMIC_RELAXED);
@@ -83,6 +83,7 @@ enum session_measured session_measure(struct session_share *share, uint64_t sett
 	if (result != SESSION_MEASURED)
 		__atomic_add_fetch(&share->owed, settle, __ATOMIC_RELAXED);
 	__atomic_store_n(&share->silent, result == SESSION_UNANSWERED ? now_ns() : 0, __ATOMIC_RELAXED);
+	cancel_restore(cancel);
 	errno = saved;
 	return result;
 }

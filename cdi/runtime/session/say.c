@@ -17,6 +17,7 @@ static void write_quietly(const char *text, size_t length)
 {
 	struct timespec none = { 0, 0 };
 	sigset_t pipe_only, before, pending;
+	int cancel = cancel_defer();
 	bool was_pending;
 
 	sigemptyset(&pipe_only);
@@ -27,6 +28,7 @@ static void write_quietly(const char *text, size_t length)
 	if (write(STDERR_FILENO, text, length) < 0 && errno == EPIPE && !was_pending)
 		sigtimedwait(&pipe_only, NULL, &none);
 	sigprocmask(SIG_SETMASK, &before, NULL);
+	cancel_restore(cancel);
 }
 
 void session_say(const char *format, ...)

@@ -175,6 +175,7 @@ enum session_state session_open(enum tranche_role role)
 		session_say("the kernel refuses a page that is wiped on fork (Linux 4.14 has it); CUDA and NVML are refused");
 	} else {
 		uint32_t attempts = __atomic_load_n(&own->attempts, __ATOMIC_RELAXED);
+		int cancel = cancel_defer();
 
 		lock_take(&own->opening);
 		/* Who waited for another thread's attempt does not wait for its own. */
@@ -183,6 +184,7 @@ enum session_state session_open(enum tranche_role role)
 		else
 			state = session_state();
 		lock_give(&own->opening);
+		cancel_restore(cancel);
 	}
 	errno = saved;
 	return state;
@@ -228,9 +230,10 @@ void session_ring(const struct session_share *share)
 bool session_restore(struct session_share *share, uint64_t patience)
 {
 	struct line_why why = { .text = "" };
-	int saved = errno;
+	int saved = errno, cancel = cancel_defer();
 	bool stands = line_restore(share, patience, false, &why);
 
+	cancel_restore(cancel);
 	errno = saved;
 	return stands;
 }

@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <limits.h>
 #include <linux/futex.h>
+#include <pthread.h>
 #include <sched.h>
 #include <stddef.h>
 #include <sys/prctl.h>
@@ -98,8 +99,21 @@ void nap_ns(uint64_t ns)
 	struct timespec left = { .tv_sec = (time_t)(ns / SECOND), .tv_nsec = (long)(ns % SECOND) };
 	int saved = errno;
 
-	nanosleep(&left, NULL);
+	syscall(SYS_nanosleep, &left, NULL);
 	errno = saved;
+}
+
+int cancel_defer(void)
+{
+	int state = PTHREAD_CANCEL_ENABLE;
+
+	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &state);
+	return state;
+}
+
+void cancel_restore(int state)
+{
+	pthread_setcancelstate(state, &state);
 }
 
 void nap_precisely_ns(uint64_t ns)

@@ -75,10 +75,15 @@ static inline void gate_leave_alone(struct gate *gate)
 /* Nanoseconds of CLOCK_MONOTONIC. */
 uint64_t now_ns(void);
 
-/* Sleeps about that long, or less where a signal comes. */
+/* Sleeps about that long, or less where a signal comes. As all waits here it is no point of cancellation. */
 void nap_ns(uint64_t ns);
 /* The same without the kernel's slack, for who waits for less than a millisecond. */
 void nap_precisely_ns(uint64_t ns);
+
+/* No cancellation of the calling thread in between: what it holds, or counts in, nobody would give back. It is
+ * cancelled after, where it comes to a point at which it may be. Returns what is to be restored. */
+int cancel_defer(void);
+void cancel_restore(int state);
 
 /* Words in pages that other processes have too, which may be mapped for reading only. Waits
  * while the word has this value, at most ns. May return early. */
