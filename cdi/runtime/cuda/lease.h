@@ -11,6 +11,8 @@
  *           a batch, or makes a long launch, waits until all that is in flight is expected to
  *           take no more than tranche_grant.window; a long launch goes half a window before the
  *           one before it ends. Never for ever: what the card waits for may be yet to be launched.
+ *           It also waits where many batches of its stream have not ended: records take room of the
+ *           stream's queue. Of a stream that is held up many launches are one batch.
  *   CLOSED  A launch waits for the word's futex.
  *
  * For each share with a lease there is a thread (the warden), from the first launch on that is
