@@ -56,6 +56,11 @@ uint64_t meter_window(const struct meter *meter)
 	return window == UINT64_MAX ? WINDOW_NS : window;
 }
 
+uint64_t meter_watchful(const struct meter *meter)
+{
+	return meter_window(meter) < CROWDED_NS ? 50000 : 20000;
+}
+
 /* ---- tallies -------------------------------------------------------------------------- */
 
 static inline bool same_context(const struct tally *tally)

@@ -12,10 +12,6 @@
 #define SOON_NS 500000u
 #define SHORTEST_NAP_NS 20000u
 #define LONGEST_NAP_NS 1000000u
-/* A window that is shared by several processes. */
-#define CROWDED_NS 500000u
-/* Where it is not known well when what is in flight ends. */
-#define WATCHFUL_NAP_NS 20000u
 
 /* What is known of it without asking the driver. */
 struct outlook {
@@ -131,9 +127,9 @@ static bool has_depth(struct meter *meter, CUstream stream)
 }
 
 /* How long to wait before another look. */
-static uint64_t nap_for(const struct outlook *outlook, uint64_t target)
+static uint64_t nap_for(struct meter *meter, const struct outlook *outlook, uint64_t target)
 {
-	uint64_t longest = outlook->poor || outlook->overdue ? WATCHFUL_NAP_NS : LONGEST_NAP_NS;
+	uint64_t longest = outlook->poor || outlook->overdue ? meter_watchful(meter) : LONGEST_NAP_NS;
 	uint64_t nap = outlook->overdue ? SHORTEST_NAP_NS + outlook->overdue / 8 : outlook->left > target ? outlook->left - target : 0;
 
 	/* Whose turn comes by courtesy does not sleep through it. */
@@ -160,7 +156,7 @@ static bool admit(struct meter *meter, const struct waiter *waiter)
 			return true;
 		if (meter_view(meter, &word, &left) == VIEW_CLOSED)
 			return false;
-		nap_precisely_ns(nap_for(&outlook, waiter->target));
+		nap_precisely_ns(nap_for(meter, &outlook, waiter->target));
 	}
 }
 

@@ -12,6 +12,8 @@
 
 /* Where the arbiter names no window. */
 #define WINDOW_NS 1000000u
+/* A window that is shared by several processes. */
+#define CROWDED_NS 500000u
 /* A batch is no longer, as estimated, nor has it more launches. */
 #define BATCH_NS 100000u
 #define BATCH_LAUNCHES 64u
@@ -236,6 +238,9 @@ static inline void meter_add(struct meter *meter, int64_t ns)
 }
 
 uint64_t meter_window(const struct meter *meter);
+/* How long to wait before another look where it is not known well when what is in flight ends, ns. Many
+ * processes that look often keep a machine busy with its timers. */
+uint64_t meter_watchful(const struct meter *meter);
 
 /* Until what is in flight is little enough for ns more, of a long launch until what is left takes
  * half a window. What runs on another stream may wait for a short one: it is let by now and then.

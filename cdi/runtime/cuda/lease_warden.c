@@ -13,8 +13,6 @@
 /* While others wait and this process does not. */
 #define NOW_AND_THEN_NS 5000000u
 #define SHORTEST_NS 20000u
-/* Where it is not known well when what is in flight ends. */
-#define WATCHFUL_NS 20000u
 /* A promise is kept that is wrong by no more, */
 #define LATE_NS (2 * TRANCHE_LEASE_LEAD_NS)
 /* and taken back where it is wrong by more than one of the hardware's turns: the last of a kernel may
@@ -134,7 +132,7 @@ static uint64_t under_closed(struct watch *watch, uint32_t word)
 	if (!idle && watch->promised != 0)
 		return TRANCHE_LEASE_LEAD_NS;
 	if (!idle)
-		return nap_until(forecast.ends - (watch->wary ? 0 : TRANCHE_LEASE_LEAD_NS), forecast.poor ? WATCHFUL_NS : TRANCHE_LEASE_IDLE_NS);
+		return nap_until(forecast.ends - (watch->wary ? 0 : TRANCHE_LEASE_LEAD_NS), forecast.poor ? meter_watchful(lease->meter) : TRANCHE_LEASE_IDLE_NS);
 	if (!said) {
 		watch->wary -= watch->wary != 0;
 		lease_drained(lease, word);
