@@ -172,7 +172,9 @@ const claims = 3
 func (t *tenant) bounded(c *Config) float64 {
 	balance := max(t.balance, -mostDebt(t.part))
 	switch {
-	case !t.counts() || t.gang != nil:
+	case t.counts() && t.gang != nil:
+		return min(balance, max(float64(c.Credit), t.part*float64(2*t.board.lap(t))))
+	case !t.counts():
 		return min(balance, float64(c.Credit))
 	case t.ceiling < 1:
 		return min(balance, claims*t.credit(c))

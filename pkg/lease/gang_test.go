@@ -96,6 +96,25 @@ func TestThreadThatFeedsTwoCardsHasThemTogetherBesideLongKernels(t *testing.T) {
 	}
 }
 
+// What others owe it grows by as much as one of their kernels takes.
+func TestJobHasItsPartBesideManyWithLongKernels(t *testing.T) {
+	t.Parallel()
+	for _, kernel := range []time.Duration{40 * ms, 60 * ms} {
+		ranks := job("j", share.GuaranteedBurst, 50, ms, "x", "y")
+		all := slices.Clone(ranks)
+		for i := range 4 {
+			for _, c := range []string{"x", "y"} {
+				all = append(all, busy(tenant(fmt.Sprint("o", i, c), c, share.GuaranteedBurst, 12), kernel))
+			}
+		}
+		m := simulate(t, all...)
+		m.run(30 * time.Second)
+		for i, part := range m.shares(28 * time.Second)[:2] {
+			require.InDelta(t, 50, part, 3, "%v %v", kernel, i)
+		}
+	}
+}
+
 // together is for how long both of two workers had their cards, and at least one.
 func together(a, b []span) (both, one time.Duration) {
 	for i, j := 0, 0; i < len(a) && j < len(b); {
