@@ -75,6 +75,8 @@ func (o *options) addTo(flags *pflag.FlagSet) {
 			"event tells the owner, withhold lets the share allocate and launch nothing as well, kill also ends the processes that are too much")
 	flags.DurationVar(&v.watchdog.Grace, "watchdog-grace", defaultGrace, "`time` for which too much may be held; as much again before processes are killed")
 	flags.StringVar(&o.tolerance, "watchdog-tolerance", defaultTolerance, "`memory` that a share may hold above its limit")
+	flags.BoolVar(&v.watchdog.Uncharged, "watchdog-uncharged", false,
+		"do not charge shares with what their card says they computed beyond their leases, such as where the card does not say it rightly")
 	flags.StringVar(&v.metricsAddress, "metrics-address", defaultMetricsAddress, "`host:port` of /metrics, /readyz and /healthz, empty for none")
 	flags.StringVar(&v.debugSocket, "debug-socket", "", "`file` of the socket by which tranche-arbiter status asks, none for none (default: "+nodeview.SocketName+" in --run-dir)")
 	flags.BoolVar(&v.kubernetes, "kubernetes", true, "write events to the API server; without it they are in the log only")

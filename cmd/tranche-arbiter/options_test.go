@@ -39,12 +39,12 @@ func TestConfig(t *testing.T) {
 		"every flag has its place": {nil, []string{
 			"--state-dir=/1", "--run-dir=/2", "--cards-dir=/3", "--driver-root=/4", "--driver-root-mount=/5", "--nvml-library=/6",
 			"--context-estimate=300Mi", "--watchdog-interval=1s", "--watchdog-action=kill", "--watchdog-grace=2s", "--watchdog-tolerance=1Gi",
-			"--metrics-address=", "--kubernetes=false", "--kubeconfig=/7", "--node-name=named", "--debug-socket=/8",
+			"--watchdog-uncharged", "--metrics-address=", "--kubernetes=false", "--kubeconfig=/7", "--node-name=named", "--debug-socket=/8",
 		}, func(c *config) {
 			*c = config{
 				stateDir: "/1", runDir: "/2", cardsDir: "/3", driverRoot: "/4", driverRootMount: "/5", nvmlLibrary: "/6",
 				contextEstimate: 300 << 20, kubeconfig: "/7", nodeName: "named", debugSocket: "/8",
-				watchdog: arbiter.Watchdog{Interval: time.Second, Grace: 2 * time.Second, Tolerance: 1 << 30, Action: arbiter.ActionKill},
+				watchdog: arbiter.Watchdog{Interval: time.Second, Grace: 2 * time.Second, Tolerance: 1 << 30, Action: arbiter.ActionKill, Uncharged: true},
 			}
 		}},
 		"cards and the debug socket are in the run directory": {node, []string{"--run-dir=/volatile"}, func(c *config) {

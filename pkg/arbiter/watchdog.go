@@ -40,6 +40,8 @@ type Watchdog struct {
 	// Tolerance in bytes may be held above the limit.
 	Tolerance uint64
 	Action    Action
+	// Uncharged: what shares compute beyond their leases is told, and not charged to them.
+	Uncharged bool
 }
 
 const (

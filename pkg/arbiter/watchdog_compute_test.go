@@ -97,6 +97,28 @@ func (u *usage) rest() {
 	u.computed = nil
 }
 
+func TestNobodyIsChargedWhereThatIsSwitchedOff(t *testing.T) {
+	t.Parallel()
+	n := newNode(t)
+	n.watch(arbiter.ActionEvent)
+	watch := n.configure
+	n.configure = func(c *arbiter.Config) {
+		watch(c)
+		c.Watchdog.Uncharged = true
+	}
+	a := n.start(t)
+	dir := n.served(t, some("greedy", 1024))
+	n.served(t, some("peaceful", 1024))
+	h := startHelper(t)
+	h.ask(t, "attach", dir)
+	n.usage.compute(h.pid(), 0.5)
+	before := n.usage.computeReads()
+	eventually(t, func() bool {
+		return n.usage.computeReads() > before+2 && contains(n.events.all(), "team-a/greedy ComputeWithoutLease: ")
+	}, "it is told")
+	require.Zero(t, a.viewOf(t, "greedy").Held)
+}
+
 func TestWhoMayUseTheWholeCardIsNotCharged(t *testing.T) {
 	t.Parallel()
 	n := newNode(t)
