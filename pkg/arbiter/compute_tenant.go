@@ -270,8 +270,9 @@ func (t *tenant) endedBy(word uint32) bool {
 func (t *tenant) progress() progress {
 	var p progress
 	for _, a := range t.askers {
-		p.used += a.demand.Used.Load()
-		if a.demand.Wants.Load() != 0 && !t.endedBy(a.demand.Drained.Load()) {
+		is := sightOf(a.demand)
+		p.used += is.used
+		if is.wants != 0 && !t.endedBy(is.drained) {
 			p.undrained++
 		}
 	}
@@ -309,7 +310,9 @@ func (c *compute) change(t *tenant, to lease.Grant, now lease.Time) {
 	}
 	t.lane.beat(now)
 	t.word = word
-	t.ended = t.progress()
+	if t.draining {
+		t.ended = t.progress()
+	}
 	t.grant.Lease.Store(word)
 	wakeAll(&t.grant.Lease, 0)
 }

@@ -14,15 +14,22 @@ import (
 	"github.com/tranche-dra/tranche/tests/wireclient"
 )
 
+// greedy is a share with a process, on a card with a peaceful one.
+func greedy(t *testing.T, n *node) (dir string, h *helper) {
+	t.Helper()
+	dir = n.served(t, some("greedy", 1024))
+	n.served(t, some("peaceful", 1024))
+	h = startHelper(t)
+	h.ask(t, "attach", dir)
+	return dir, h
+}
+
 func TestWhoComputesWithoutALeaseIsFound(t *testing.T) {
 	t.Parallel()
 	n := newNode(t)
 	n.watch(arbiter.ActionWithhold)
 	a := n.start(t)
-	dir := n.served(t, some("greedy", 1024))
-	n.served(t, some("peaceful", 1024))
-	h := startHelper(t)
-	h.ask(t, "attach", dir)
+	dir, h := greedy(t, n)
 	n.usage.compute(h.pid(), 0.9)
 	look := connect(t, dir, wireclient.Hello(wire.RoleObserver))
 	eventually(t, func() bool { return look.Grant.Flags.Load()&wire.GrantWithheld != 0 }, "it computes, and never had the card")
@@ -38,10 +45,7 @@ func TestWhoComputesWithoutALeaseIsKilledWhereThatIsAskedFor(t *testing.T) {
 	n := newNode(t)
 	n.watch(arbiter.ActionKill)
 	n.start(t)
-	dir := n.served(t, some("greedy", 1024))
-	n.served(t, some("peaceful", 1024))
-	h := startHelper(t)
-	h.ask(t, "attach", dir)
+	_, h := greedy(t, n)
 	n.usage.compute(h.pid(), 0.9)
 	require.Error(t, h.Wait())
 }
@@ -66,10 +70,7 @@ func TestWhoComputesWithoutALeaseIsCharged(t *testing.T) {
 	n := newNode(t)
 	n.watch(arbiter.ActionEvent)
 	a := n.start(t)
-	dir := n.served(t, some("greedy", 1024))
-	n.served(t, some("peaceful", 1024))
-	h := startHelper(t)
-	h.ask(t, "attach", dir)
+	_, h := greedy(t, n)
 	n.usage.compute(h.pid(), 0.5)
 	eventually(t, func() bool { return a.viewOf(t, "greedy").Held > 800*time.Millisecond }, "it computes, and never had the card")
 	v := a.viewOf(t, "greedy")
@@ -107,10 +108,7 @@ func TestNobodyIsChargedWhereThatIsSwitchedOff(t *testing.T) {
 		c.Watchdog.Uncharged = true
 	}
 	a := n.start(t)
-	dir := n.served(t, some("greedy", 1024))
-	n.served(t, some("peaceful", 1024))
-	h := startHelper(t)
-	h.ask(t, "attach", dir)
+	_, h := greedy(t, n)
 	n.usage.compute(h.pid(), 0.5)
 	before := n.usage.computeReads()
 	eventually(t, func() bool {
