@@ -46,10 +46,20 @@ func filled(t *testing.T, out string) (total, taken uint64) {
 	return number(t, full[0][1]), number(t, full[0][3])
 }
 
-// filler is the program fill, which stops wherever it says "quiet".
-func (n team) filler(t *testing.T, pod, kind string) *program {
+// filler is the program fill on one of a container's devices, which stops wherever it says "quiet".
+func (n team) filler(t *testing.T, pod, kind string, device int) *program {
 	t.Helper()
-	return n.start(t, pod, "main", "env", "TRANCHE_TEST_BARRIERS=1", "fill", kind, fmt.Sprint(block/mib))
+	return n.start(t, pod, "main", "env", "TRANCHE_TEST_BARRIERS=1", "fill", kind, fmt.Sprint(block/mib), fmt.Sprint(device))
+}
+
+// requireFull checks, by the truth of a card, that each pod holds what it may, and no more.
+func requireFull(t *testing.T, card string, limits map[types.UID]uint64) {
+	t.Helper()
+	held := heldBy(t, card, limits)
+	for pod, limit := range limits {
+		require.LessOrEqual(t, held[pod], limit, "pod %s: the card's truth", pod)
+		require.Greater(t, held[pod]+slack, limit, "pod %s gets what it was promised", pod)
+	}
 }
 
 // until lets the program go on to the stop with that name, and gives what it said
@@ -83,10 +93,9 @@ func TestEachPodSeesItsOwnMemoryAndIsRefusedAtItsLimitOnEveryPath(t *testing.T) 
 	n := newTeam(t, "limits")
 	sizes := map[string]uint64{"small": 4 * gib, "large": 8 * gib}
 	limits := map[types.UID]uint64{}
-	uids := map[string]types.UID{}
 	for name, bytes := range sizes {
 		pod := n.clientPod(t, name, kube.Request("gpu", "share.tranche.dev", 1, kube.Share("30", fmt.Sprint(bytes))))
-		limits[pod.UID], uids[name] = bytes, pod.UID
+		limits[pod.UID] = bytes
 		n.ready(t, name)
 	}
 	card := n.card(t, "small")
@@ -102,17 +111,13 @@ func TestEachPodSeesItsOwnMemoryAndIsRefusedAtItsLimitOnEveryPath(t *testing.T) 
 			watchTruth(t, card, limits)
 			programs, said := map[string]*program{}, map[string]string{}
 			for name := range sizes {
-				programs[name] = n.filler(t, name, kind)
+				programs[name] = n.filler(t, name, kind, 0)
 			}
 			for name := range sizes {
 				said[name] = programs[name].until(t, "full")
 			}
 			// Both are full now, and stay so until they are told to go on.
-			held := heldBy(t, card, limits)
-			for name, limit := range sizes {
-				require.LessOrEqual(t, held[uids[name]], limit, "%s: the card's truth", name)
-				require.Greater(t, held[uids[name]]+slack, limit, "%s gets what it was promised", name)
-			}
+			requireFull(t, card, limits)
 			for name, limit := range sizes {
 				programs[name].goOn(t)
 				total, taken := filled(t, said[name]+programs[name].until(t, ""))
@@ -153,11 +158,15 @@ func TestContainersOfAPodShareOneLimit(t *testing.T) {
 func TestAShareOfEachOfTwoCards(t *testing.T) {
 	n := newTeam(t, "two-limits")
 	pod := n.clientPod(t, "p", kube.Request("gpu", "share.tranche.dev", 2, kube.Share("25", "3Gi")))
+	limits := map[types.UID]uint64{pod.UID: 3 * gib}
 	n.ready(t, "p")
 	for device, result := range n.results(t, "p") {
-		watchTruth(t, result.Device, map[types.UID]uint64{pod.UID: 3 * gib})
-		out := n.inside(t, "p", "main", fmt.Sprint("fill alloc 64 ", device))
-		total, taken := filled(t, out)
+		watchTruth(t, result.Device, limits)
+		program := n.filler(t, "p", "alloc", device)
+		said := program.until(t, "full")
+		requireFull(t, result.Device, limits)
+		program.goOn(t)
+		total, taken := filled(t, said+program.until(t, ""))
 		require.EqualValues(t, 3*gib, total)
 		require.Greater(t, taken+overhead, uint64(3*gib))
 	}
