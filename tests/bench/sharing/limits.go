@@ -90,11 +90,17 @@ func bursts() []scenario {
 		all = append(all, scenario{
 			"burst beside a share of 20 that sleeps by turns, " + k.name, k.name == oneMillisecond().name,
 			func(ctx context.Context, w *world, c contender) ([]bench.Row, error) {
-				return w.burst(ctx, c, k)
+				return w.burst(ctx, c, k.work, k.work)
 			},
 		})
 	}
-	return all
+	brief := oneMillisecond()
+	return append(all, scenario{
+		"burst of 32 processes beside a share of 20 that sleeps by turns, " + brief.name, false,
+		func(ctx context.Context, w *world, c contender) ([]bench.Row, error) {
+			return w.burst(ctx, c, brief.work, append([]string{"processes=32"}, brief.work...))
+		},
+	})
 }
 
 // Turns of the share that sleeps. It wakes at other places of everybody's rounds each time.
@@ -103,11 +109,12 @@ const (
 	burstOff = 151 * time.Millisecond
 )
 
-func (w *world) burst(ctx context.Context, c contender, k kernel) ([]bench.Row, error) {
+// burst measures one who sleeps by turns, and one who may use what he leaves.
+func (w *world) burst(ctx context.Context, c contender, sleeps, bursts []string) ([]bench.Row, error) {
 	turns := []string{fmt.Sprint("on=", burstOn.Milliseconds()), fmt.Sprint("off=", burstOff.Milliseconds()), "ahead=1"}
 	rec, err := w.play(ctx, c, w.length, onFirst(
-		tenant{share.GuaranteedBurst, share.NoClass, 20, append(turns, k.work...)},
-		tenant{share.GuaranteedBurst, share.NoClass, 80, k.work},
+		tenant{share.GuaranteedBurst, share.NoClass, 20, append(turns, sleeps...)},
+		tenant{share.GuaranteedBurst, share.NoClass, 80, bursts},
 	))
 	if err != nil {
 		return nil, err

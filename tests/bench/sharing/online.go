@@ -32,8 +32,10 @@ func services() []service {
 // onlines measure what offline work does to the latency of online requests.
 func onlines() []scenario {
 	var all []scenario
+	five := kernels("5 ms", "5000000")
+	many := kernel{"eight processes, " + five.name, append([]string{"processes=8"}, five.work...)}
 	for _, s := range services() {
-		for _, k := range []kernel{kernels("0.1 ms", "100000"), oneMillisecond(), kernels("5 ms", "5000000"), kernels("20 ms", "20000000")} {
+		for _, k := range []kernel{kernels("0.1 ms", "100000"), oneMillisecond(), five, kernels("20 ms", "20000000"), many} {
 			all = append(all, scenario{
 				fmt.Sprintf("online %s beside offline %s", s.name, k.name), s.times == 1 && k.name == oneMillisecond().name,
 				func(ctx context.Context, w *world, c contender) ([]bench.Row, error) {
