@@ -22,7 +22,10 @@
 // It takes some 100 us from when work ends until the next one's launches reach the card: three
 // threads wake. So a tenant may say shortly before that it will have drained (Drains), and the
 // next one's first launches wait behind the last of its work. The time until then is
-// the one's who leaves. Where that was wrong, it says so (Lags) and is charged on.
+// the one's who leaves. Where that was wrong, it says so (Lags) and is charged on. And who has
+// drained within 200 us some times in a row, as programs do that launch little at a time, is
+// not waited for: the next one is opened as it is closed. It is charged as long as it drains, and
+// waited for again as soon as that takes longer.
 //
 // A lease is held from its opening until the tenant is drained or wants the card no
 // more. That time is what shares are made of; not the time that the card was busy

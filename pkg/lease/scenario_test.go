@@ -362,3 +362,51 @@ func TestLongKernelIsPaidBack(t *testing.T) {
 	m.run(11 * time.Second)
 	require.InDelta(t, 50, m.shares(10 * time.Second)[0], 1)
 }
+
+func TestWhoDrainsAtOnceIsNotWaitedFor(t *testing.T) {
+	t.Parallel()
+	s := scheduler(burst("a", 50), burst("b", 50))
+	now := lease.Time(0)
+	s.Wants(now, "a", true)
+	s.Wants(now, "b", true)
+	// turn ends the lease of who holds the card, and tells whether the other one was opened with that. Otherwise
+	// it is once the first has drained.
+	turn := func(drain time.Duration) (early bool) {
+		var changes []lease.Change
+		for len(changes) == 0 || changes[0].State != lease.Closed {
+			d := s.Decide(now)
+			if changes = d.Changes; len(changes) == 0 {
+				now = d.Next
+			}
+		}
+		early = len(changes) == 2 && changes[1].State == lease.Open
+		now += drain
+		s.Drained(now, changes[0].Key)
+		require.Equal(t, early, len(s.Decide(now).Changes) == 0)
+		return early
+	}
+	s.Decide(now)
+	for range 8 {
+		require.False(t, turn(100*us), "nothing is known of them")
+	}
+	require.True(t, turn(100*us))
+	require.True(t, turn(100*us))
+	require.True(t, turn(ms), "which was not foreseen")
+	require.True(t, turn(100*us), "the other one")
+	require.False(t, turn(100*us), "who took longer is waited for, and the next times too")
+	require.True(t, turn(100*us))
+	require.False(t, turn(100*us))
+}
+
+// Who launches little at a time loses the card for no longer than it takes to tell the next one.
+func TestLaunchBoundTenantsHaveAllOfTheCard(t *testing.T) {
+	t.Parallel()
+	m := simulate(t,
+		busy(tenant("a", "x", share.GuaranteedBurst, 50), 20*us).thinks(us),
+		busy(tenant("b", "x", share.GuaranteedBurst, 50), 20*us).thinks(us))
+	m.run(11 * time.Second)
+	got := m.shares(10 * time.Second)
+	require.InDelta(t, got[0], got[1], 0.1)
+	handOvers := float64(m.s.State(m.now)[0].Switches) * float64(wakeDelay) / float64(m.now) * 100
+	require.Less(t, 100*20/21.0-got[0]-got[1], handOvers+0.05)
+}

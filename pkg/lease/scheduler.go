@@ -172,10 +172,7 @@ func (s *Scheduler) Processes(now Time, key share.Key, n int) {
 
 // Drained tells that nothing is in flight any more of a tenant that was closed.
 func (s *Scheduler) Drained(now Time, key share.Key) {
-	if t := s.find(now, key); t != nil && t.draining {
-		s.settle(t, s.now)
-		s.touch(t)
-	}
+	s.Drains(now, key, now)
 }
 
 // Drains tells that nothing will be in flight any more of a tenant that was closed from then on,
@@ -189,6 +186,7 @@ func (s *Scheduler) Drains(now Time, key share.Key, at Time) {
 	if at = min(at, s.now+s.config.Lead); at > s.now {
 		t.board.leaver, t.board.left = t, at
 	}
+	t.drained(max(at, s.now) - t.shut)
 	s.settle(t, max(at, s.now))
 	s.touch(t)
 }
@@ -197,7 +195,7 @@ func (s *Scheduler) Drains(now Time, key share.Key, at Time) {
 // is charged, and waited for, until it has.
 func (s *Scheduler) Lags(now Time, key share.Key) {
 	if t := s.find(now, key); t != nil && t.wants && t.lingers == 0 && !t.open && !t.free && !t.draining {
-		t.draining = true
+		t.draining, t.quick = true, 0
 		t.board.gone(t)
 		s.touch(t)
 	}

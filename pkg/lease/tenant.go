@@ -37,6 +37,7 @@ type tenant struct {
 	shut  Time // when it was closed
 
 	slow      time.Duration // it is to drain, on an average of late
+	quick     int           // times in a row it took no longer than quickDrain
 	stopped   Preempted     // what becomes of the lease that was taken back
 	stoppedAt Time
 
@@ -155,6 +156,20 @@ func (t *tenant) urgent() bool {
 		return t.gang.pressing
 	}
 	return t.woke || t.own.stuck
+}
+
+// That a tenant which launches little at a time has drained takes longer to say than to do. After so
+// many such drains in a row it is not waited for.
+const (
+	quickDrain  = 200 * time.Microsecond
+	quickDrains = 4
+)
+
+// drained: the tenant took so long to drain.
+func (t *tenant) drained(took time.Duration) {
+	if t.quick++; took > quickDrain {
+		t.quick = 0
+	}
 }
 
 // same lags but for rounding, ns.
