@@ -148,6 +148,7 @@ func (c *compute) run(ctx context.Context) {
 		c.listen(now)
 		c.heed(logger, now)
 		c.unstick(now)
+		c.widen(now)
 		next := forever
 		if c.began {
 			next = c.decide(logger, now)
@@ -159,7 +160,7 @@ func (c *compute) run(ctx context.Context) {
 		c.alarm.begin(own)
 		deaf := c.alarm.deafUntil(now)
 		for _, t := range c.tenants {
-			next = min(next, t.stuckAt())
+			next = min(next, t.stuckAt(), t.widensAt())
 			if t.bell == nil {
 				continue
 			}

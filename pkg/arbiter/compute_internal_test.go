@@ -48,6 +48,7 @@ func (d divided) at(now lease.Time) {
 	}
 	d.heed(klog.Logger{}, now)
 	d.unstick(now)
+	d.widen(now)
 	d.decide(klog.Logger{}, now)
 }
 
@@ -70,8 +71,11 @@ func TestAShareOfWhichSomethingEndsIsNotStuck(t *testing.T) {
 	until(wire.LeaseOpen)
 	until(wire.LeaseClosed)
 	for _, demand := range d.demands["many"] {
+		demand.Drained.Store(d.tenants["many"].word)
 		demand.Waiting.Store(1)
 	}
+	until(wire.LeaseOpen) // the other one has had a turn: it is not one that has slept
+	until(wire.LeaseClosed)
 	goesOn := func() {
 		t.Helper()
 		now += stuckAfter

@@ -16,27 +16,12 @@ import (
 )
 
 const (
-	// shareWindow of work may be in flight of all processes of a share together,
-	// shortestWindow of any one of them.
-	shareWindow    = time.Millisecond
-	shortestWindow = 100 * time.Microsecond
-	// offlineWindow is shorter, because online work waits for it. Still less, and an
-	// offline share with kernels of 0.05 ms does not keep the card busy.
-	offlineWindow = 500 * time.Microsecond
 	// stuckAfter is by how much work in flight may be late before it is asked whether it
 	// can end at all: a few windows, in which none of it ended. After drainLimit others
 	// have the card anyway.
 	stuckAfter = 4 * shareWindow
 	drainLimit = 100 * time.Millisecond
 )
-
-// windowOf all processes of a share together.
-func windowOf(class share.Class) time.Duration {
-	if class == share.Offline {
-		return offlineWindow
-	}
-	return shareWindow
-}
 
 // tenant is a share as the scheduling thread sees it.
 type tenant struct {
@@ -58,8 +43,12 @@ type tenant struct {
 	silent int
 	// withheld by the watchdog; mute is withheld as well: none but silent processes want the card.
 	withheld, mute bool
-	// word of the lease as it was written last.
-	word uint32
+	// word of the lease as it was written last. alone is since when it says that nobody else
+	// wants the card, forever where it does not.
+	word  uint32
+	alone lease.Time
+	// window of work that may be in flight of it.
+	window time.Duration
 	// closed is the first word since it was open.
 	closed uint32
 	// draining since: closed, and not known to have nothing in flight. ends is when it
@@ -106,14 +95,14 @@ func (c *compute) put(d cdi.ShareDocument, grant *wire.Grant, now lease.Time) {
 			c.lanes[d.Card.UUID] = l
 		}
 		word := firstWord(now)
-		t = &tenant{id: d.Share().ID, claim: d.Claim.UID, grant: grant, lane: l, word: word, closed: word}
+		t = &tenant{id: d.Share().ID, claim: d.Claim.UID, grant: grant, lane: l, word: word, alone: forever, closed: word}
 		grant.Lease.Store(word)
 		wakeAll(&grant.Lease, 0)
-		grant.Window.Store(uint64(windowOf(d.Class))) //nolint:gosec // not negative
 		c.tenants[d.Key] = t
 		l.tenants = append(l.tenants, t)
 	}
 	t.Tenant = tenantOf(d)
+	t.bound(now)
 	c.putGang(t.claim, now)
 	t.lane.schedule()
 	t.lane.beat(now)
@@ -246,7 +235,7 @@ func (c *compute) look(t *tenant, now lease.Time) (told bool) {
 	if t.busy != busy {
 		t.busy = busy
 		c.scheduler.Processes(now, t.Key, busy)
-		t.grant.Window.Store(uint64(max(windowOf(t.Class)/time.Duration(max(busy, 1)), shortestWindow)))
+		t.bound(now)
 	}
 	switch {
 	case t.draining && !draining:
@@ -310,6 +299,7 @@ func (c *compute) change(t *tenant, to lease.Grant, now lease.Time) {
 	}
 	t.lane.beat(now)
 	t.word = word
+	t.judgeAlone(now)
 	if t.draining {
 		t.ended = t.progress()
 	}

@@ -260,13 +260,22 @@ static bool is_full(struct tally *tally)
 	return tally->together == 0;
 }
 
+/* What a batch may have: of a window all that a stream may have in so many batches, and of a short one
+ * a part. */
+static uint32_t batch_ns(uint64_t window)
+{
+	uint64_t ns = window / DEEP > BATCH_NS ? window / DEEP : BATCH_NS;
+
+	return (uint32_t)(window / 8 < ns ? window / 8 : ns);
+}
+
 /* Makes the launch part of a batch. False: the lease is no longer open. */
 static bool enlist(struct thread *thread, struct meter *meter, const struct owner *owner, const struct work *work, uint32_t word,
 		   struct around *around)
 {
 	struct tally *tally = tally_of(thread, owner, work->stream);
 	uint64_t window = meter_window(meter), ns;
-	uint32_t most = window / 8 < BATCH_NS ? (uint32_t)(window / 8) : BATCH_NS;
+	uint32_t most = batch_ns(window);
 	uint64_t left;
 	uint32_t now;
 	struct place *place;
@@ -327,7 +336,7 @@ void tally_late(struct thread *thread, struct meter *meter, const struct owner *
 		return;
 	estimate(place, BATCH_NS);
 	if (place->use.ns == 0)
-		place->use.ns = (uint32_t)meter_window(meter);
+		place->use.ns = WINDOW_NS;
 	__atomic_store_n(&tally->meter, meter, __ATOMIC_RELAXED);
 	tally->word = word;
 	tally->alone = true;

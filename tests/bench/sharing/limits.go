@@ -96,9 +96,9 @@ func bursts() []scenario {
 	}
 	brief := oneMillisecond()
 	return append(all, scenario{
-		"burst of 32 processes beside a share of 20 that sleeps by turns, " + brief.name, false,
+		"burst of 16 processes beside a share of 20 that sleeps by turns, " + brief.name, false,
 		func(ctx context.Context, w *world, c contender) ([]bench.Row, error) {
-			return w.burst(ctx, c, brief.work, append([]string{"processes=32"}, brief.work...))
+			return w.burst(ctx, c, brief.work, append([]string{"processes=16"}, brief.work...))
 		},
 	})
 }

@@ -15,30 +15,38 @@ import (
 // throughputs compare what gets done with what the card does when nobody divides it.
 func throughputs() []scenario {
 	var all []scenario
-	for _, d := range []division{
+	divisions := []division{
 		{"one tenant of two", share.GuaranteedBurst, []card.Percent{50}, nil},
 		{"2 tenants", share.GuaranteedBurst, []card.Percent{50, 50}, nil},
 		{"4 tenants", share.GuaranteedBurst, repeated[card.Percent](25, 4), nil},
-	} {
+	}
+	for _, d := range divisions {
 		for _, k := range []kernel{kernels("0.2 ms", "200000"), oneMillisecond(), kernels("5 ms", "5000000")} {
-			all = append(all, scenario{
-				fmt.Sprintf("throughput lost, %s, %s", d.name, k.name), d.name == "2 tenants" && k.name == oneMillisecond().name,
-				func(ctx context.Context, w *world, c contender) ([]bench.Row, error) {
-					return w.throughput(ctx, c, d, k)
-				},
-			})
+			all = append(all, d.throughput(k, d.name == "2 tenants" && k.name == oneMillisecond().name))
 		}
 	}
-	alone := division{"one tenant of two", share.GuaranteedBurst, []card.Percent{50}, nil}
 	for _, k := range manyQueues() {
-		all = append(all, scenario{
-			fmt.Sprintf("throughput lost, %s, %s", alone.name, k.name), false,
-			func(ctx context.Context, w *world, c contender) ([]bench.Row, error) {
-				return w.throughput(ctx, c, alone, k)
-			},
-		})
+		all = append(all, divisions[0].throughput(k, false))
+	}
+	for _, d := range divisions[:2] {
+		all = append(all, d.throughput(hostWork(), false))
 	}
 	return all
+}
+
+func (d division) throughput(k kernel, short bool) scenario {
+	return scenario{
+		fmt.Sprintf("throughput lost, %s, %s", d.name, k.name), short,
+		func(ctx context.Context, w *world, c contender) ([]bench.Row, error) {
+			return w.throughput(ctx, c, d, k)
+		},
+	}
+}
+
+// hostWork is a program that launches ahead of what runs, so that it can do something else meanwhile.
+func hostWork() kernel {
+	k := kernels("0.2 ms", "200000")
+	return kernel{k.name + ", and 3 ms for the host's own work after each 5", append([]string{"think=3000000"}, k.work...)}
 }
 
 // manyQueues are programs with many streams or threads, and kernels that are short.
