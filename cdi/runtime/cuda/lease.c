@@ -260,8 +260,8 @@ static bool is_full(struct tally *tally)
 	return tally->together == 0;
 }
 
-/* What a batch may have: of a window all that a stream may have in so many batches, and of a short one
- * a part. */
+/* How long a batch may be: a stream may have DEEP of them in flight, which is to be all of a long window, and a
+ * short one is to have several. */
 static uint32_t batch_ns(uint64_t window)
 {
 	uint64_t ns = window / DEEP > BATCH_NS ? window / DEEP : BATCH_NS;
