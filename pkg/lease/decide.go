@@ -80,6 +80,7 @@ func (s *Scheduler) pass(now Time) bool {
 // review whether the lease of the card's holder is over.
 func (s *Scheduler) review(b *board, now Time) {
 	b.free(s, now)
+	s.distrust(b, now)
 	h := b.holder
 	if h == nil {
 		return
@@ -101,6 +102,21 @@ func (s *Scheduler) review(b *board, now Time) {
 			h.turn = now
 		case best != nil || h.ceiling < 1:
 			s.shut(h, best, now)
+		}
+	}
+}
+
+// distrust who was not waited for, and has not drained by now. The holder is closed again, and waits as if
+// it had not been opened: it is not known to use the card beside work that goes on, nor how much.
+func (s *Scheduler) distrust(b *board, now Time) {
+	for _, t := range b.tenants {
+		if !t.draining || !t.trusted() || now < t.shut+quickDrain {
+			continue
+		}
+		t.quick = 0
+		if h := b.holder; h != nil && h.gang == nil && h.wants && !b.clear(h, now) {
+			s.shut(h, nil, now)
+			h.woke = h.roused
 		}
 	}
 }
@@ -247,7 +263,7 @@ func (s *Scheduler) open(t *tenant, now Time) {
 		j.stuck = stuck // which it is not until it has drained
 	}
 	t.own.opened()
-	b.holder, t.open, t.woke = t, true, false
+	b.holder, t.open, t.woke, t.roused = t, true, false, t.woke
 	t.since, t.turn = now, now
 	if b.leaver != nil {
 		t.since, t.turn = max(now, b.left), max(now, b.left)
@@ -312,6 +328,9 @@ func (b *board) next(now Time) Time {
 	for _, t := range b.tenants {
 		if t.lingers != 0 {
 			next = min(next, t.lingers)
+		}
+		if h != nil && t.draining && t.trusted() {
+			next = min(next, t.shut+quickDrain)
 		}
 		if t.free || t.withheld {
 			continue

@@ -24,8 +24,10 @@
 // next one's first launches wait behind the last of its work. The time until then is
 // the one's who leaves. Where that was wrong, it says so (Lags) and is charged on. And who has
 // drained within 200 us some times in a row, as programs do that launch little at a time, is
-// not waited for: the next one is opened as it is closed. It is charged as long as it drains, and
-// waited for again as soon as that takes longer.
+// not waited for by others of its level: the next one is opened as it is closed. Where it then has not
+// drained after 200 us, the next one is closed again and waits, as for anybody: two who have the card at once
+// are charged equal parts, and who launches little at a time has hardly anything of it beside a long
+// kernel.
 //
 // A lease is held from its opening until the tenant is drained or wants the card no
 // more. That time is what shares are made of; not the time that the card was busy

@@ -40,7 +40,7 @@ func (j *jam) opened() { j.unwind, j.stuck = j.stuck, false }
 // because it was stuck does not prolong it.
 func (t *tenant) patience(with *tenant, c *Config) Time {
 	shut := min(with.shut, with.jam().shut)
-	if with.quick >= quickDrains && t.gang == nil && with.gang == nil {
+	if with.trusted() && t.gang == nil && t.lower == with.lower {
 		return shut
 	}
 	if t.woke && t.gang == nil && t.lower == with.lower {

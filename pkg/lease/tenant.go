@@ -32,9 +32,11 @@ type tenant struct {
 
 	asked Time // when it began to want
 	woke  bool // and has not had the card since
-	since Time // when the lease began
-	turn  Time // from when the present quantum counts
-	shut  Time // when it was closed
+	// roused: it had not when its lease began.
+	roused bool
+	since  Time // when the lease began
+	turn   Time // from when the present quantum counts
+	shut   Time // when it was closed
 
 	slow      time.Duration // it is to drain, on an average of late
 	quick     int           // times in a row it took no longer than quickDrain
@@ -171,6 +173,9 @@ func (t *tenant) drained(took time.Duration) {
 		t.quick = 0
 	}
 }
+
+// trusted to have drained as soon as it is closed: nobody of its level waits for it.
+func (t *tenant) trusted() bool { return t.quick >= quickDrains && t.gang == nil }
 
 // same lags but for rounding, ns.
 const same = 10
