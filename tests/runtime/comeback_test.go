@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"syscall"
 	"testing"
+	"time"
 	"unsafe"
 
 	"github.com/stretchr/testify/require"
@@ -61,6 +62,8 @@ func TestAWardenThatWakesBetweenNewPagesMissesNone(t *testing.T) {
 	at := mapped(t, p.PID, g.grant.file)
 	grant := variables(t, p.PID, at)
 	taker := hold(t, p.PID, liaison)
+	// However long the next steps take, the launch goes on waiting for the former arbiter.
+	former.Beat.Store(uint64(clock() + time.Hour))
 	heard := g.replace()
 	taker.advance(t, func() bool { return pointsElsewhere(t, p.PID, grant, at) })
 	futexWake(unsafe.Pointer(&former.Lease))
