@@ -320,6 +320,14 @@ func (g gated) runs(after time.Duration) []simcard.Run {
 	return runs
 }
 
+// ran is for how long the card did what began after that time.
+func (g gated) ran(after time.Duration) (busy time.Duration) {
+	for _, run := range g.runs(after) {
+		busy += run.End - run.Start
+	}
+	return busy
+}
+
 // busyBetween tells whether the card worked in that stretch of time.
 func (g gated) busyBetween(from, to time.Duration) bool {
 	for _, run := range g.share.Card.Runs(0) {
