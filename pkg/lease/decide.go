@@ -245,7 +245,7 @@ func (s *Scheduler) fill(b *board, now Time) {
 // clear tells whether nobody's work in flight keeps the tenant from the card.
 func (b *board) clear(t *tenant, now Time) bool {
 	for _, o := range b.tenants {
-		if o != t && o.draining && (o.lower == t.lower || t.lower) && now < t.patience(o, b.config) {
+		if o != t && o.draining && (o.lower == t.lower || t.lower) && now < o.patience(b.config) && !t.trusts(o) {
 			return false
 		}
 	}
@@ -349,26 +349,12 @@ func (b *board) next(now Time) Time {
 			next = min(next, t.gaps.until)
 		}
 	}
-	if waits && drains {
-		next = min(next, b.patience(now))
+	for _, t := range b.tenants {
+		if end := t.patience(b.config); waits && t.draining && end > now {
+			next = min(next, end)
+		}
 	}
 	return max(next, now+soon)
-}
-
-// patience of somebody who waits with somebody who drains ends then next.
-func (b *board) patience(now Time) Time {
-	next := Never
-	for _, t := range b.tenants {
-		if !t.wants || t.open || t.free || t.withheld {
-			continue
-		}
-		for _, o := range b.tenants {
-			if end := t.patience(o, b.config); o != t && o.draining && end > now {
-				next = min(next, end)
-			}
-		}
-	}
-	return next
 }
 
 // drains tells whether anybody does.

@@ -15,9 +15,7 @@
 // closed. When the lease is over the word is closed, the tenant drains (what it had in
 // flight ends), and then the next one is opened. Who does not drain within
 // Config.Drain keeps the others waiting no longer: they are opened, the hardware
-// divides the card between their processes, and each is charged its part of that time. One that
-// has slept waits for Config.Handback only, so that it has its part back within 20 ms, whatever
-// kernels another made of it. (Where several have long kernels, who is owed more for them has its turn first.)
+// divides the card between their processes, and each is charged its part of that time.
 //
 // It takes some 100 us from when work ends until the next one's launches reach the card: three
 // threads wake. So a tenant may say shortly before that it will have drained (Drains), and the

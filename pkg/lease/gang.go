@@ -215,7 +215,7 @@ func (t *tenant) timely(now Time) bool {
 func (b *board) clearing(t *tenant, now Time) time.Duration {
 	var most time.Duration
 	for _, o := range b.tenants {
-		if o != t && (o == b.holder && o.wants || o.draining && now < t.patience(o, b.config)) && (o.lower == t.lower || t.lower) {
+		if o != t && (o == b.holder && o.wants || o.draining && now < o.patience(b.config)) && (o.lower == t.lower || t.lower) {
 			most = max(most, o.slow)
 		}
 	}

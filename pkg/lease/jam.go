@@ -36,17 +36,10 @@ func (j *jam) shutAt(now Time) {
 
 func (j *jam) opened() { j.unwind, j.stuck = j.stuck, false }
 
-// patience of a tenant with another one that drains ends then. That it was opened once more
-// because it was stuck does not prolong it.
-func (t *tenant) patience(with *tenant, c *Config) Time {
-	shut := min(with.shut, with.jam().shut)
-	if with.trusted() && t.gang == nil && t.lower == with.lower {
-		return shut
-	}
-	if t.woke && t.gang == nil && t.lower == with.lower {
-		return shut + c.Handback
-	}
-	return shut + c.Drain
+// patience with a tenant that drains ends then. That it was opened once more because it was
+// stuck does not prolong it.
+func (t *tenant) patience(c *Config) Time {
+	return min(t.shut, t.jam().shut) + c.Drain
 }
 
 // Stuck tells that a tenant that was closed does not drain, although it should have, and that

@@ -90,9 +90,8 @@ type Config struct {
 	// Least is how long a lease lasts at least, whoever of the same level wakes: 1 ms.
 	Least time.Duration
 	// Drain is how long a tenant that was closed may have work in flight before the
-	// card goes to the next one all the same: 100 ms. Handback is the same where the next one
-	// has slept: 15 ms.
-	Drain, Handback time.Duration
+	// card goes to the next one all the same: 100 ms.
+	Drain time.Duration
 	// Lead is how long before a closed tenant has drained the next one is opened at most: 100 us.
 	Lead time.Duration
 }

@@ -43,7 +43,6 @@ func (c Config) withDefaults() Config {
 	c.LongestHold = cmp.Or(c.LongestHold, 20*time.Millisecond)
 	c.Least = cmp.Or(c.Least, time.Millisecond)
 	c.Drain = cmp.Or(c.Drain, 100*time.Millisecond)
-	c.Handback = cmp.Or(c.Handback, 15*time.Millisecond)
 	c.Lead = cmp.Or(c.Lead, 100*time.Microsecond)
 	return c
 }

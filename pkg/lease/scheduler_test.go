@@ -144,7 +144,7 @@ func TestDecisions(t *testing.T) {
 			steps: []step{
 				{0, wants("a", true), []lease.Change{{"a", open}}, lease.Never},
 				{0, wants("b", true), []lease.Change{{"a", contended}}, ms},
-				{ms, nothing, []lease.Change{{"a", closed}}, 16 * ms},
+				{ms, nothing, []lease.Change{{"a", closed}}, 101 * ms},
 				{2 * ms, drained("a"), []lease.Change{{"b", contended}}, 12 * ms},
 				{12 * ms, nothing, []lease.Change{{"b", closed}}, 112 * ms},
 				{112 * ms, nothing, []lease.Change{{"a", contended}}, 0},
@@ -173,7 +173,7 @@ func TestDecisions(t *testing.T) {
 			steps: []step{
 				{0, wants("a", true), []lease.Change{{"a", open}}, lease.Never},
 				{ms, withhold("a", true), []lease.Change{{"a", closed}}, 0},
-				{2 * ms, wants("b", true), nil, 16 * ms},
+				{2 * ms, wants("b", true), nil, 101 * ms},
 				{3 * ms, drained("a"), []lease.Change{{"b", open}}, lease.Never},
 				{4 * ms, withhold("a", false), []lease.Change{{"b", contended}}, 0},
 			},
@@ -191,7 +191,7 @@ func TestDecisions(t *testing.T) {
 			steps: []step{
 				{0, wants("a", true), []lease.Change{{"a", open}}, lease.Never},
 				{0, wants("b", true), []lease.Change{{"a", contended}}, 0},
-				{10 * ms, nothing, []lease.Change{{"a", closed}}, 25 * ms},
+				{10 * ms, nothing, []lease.Change{{"a", closed}}, 110 * ms},
 				{11 * ms, remove("a"), []lease.Change{{"b", open}}, lease.Never},
 			},
 		},

@@ -174,8 +174,11 @@ func (t *tenant) drained(took time.Duration) {
 	}
 }
 
-// trusted to have drained as soon as it is closed: nobody of its level waits for it.
+// trusted to have drained as soon as it is closed.
 func (t *tenant) trusted() bool { return t.quick >= quickDrains && t.gang == nil }
+
+// trusts tells whether the tenant does not wait until another one has drained.
+func (t *tenant) trusts(o *tenant) bool { return o.trusted() && t.gang == nil && t.lower == o.lower }
 
 // same lags but for rounding, ns.
 const same = 10
