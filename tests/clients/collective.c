@@ -132,7 +132,7 @@ static _Noreturn void child(unsigned number, int ready, int go)
 {
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
 	prepare(number);
-	HOLDS(write(ready, "", 1) == 1);
+	HOLDS(write(ready, "", 1) == 1 && !close(ready));
 	HOLDS(read(go, &plan.epoch, sizeof plan.epoch) == sizeof plan.epoch);
 	sleep_until(plan.epoch);
 	for (uint64_t step = 1; step <= plan.steps; step++) {
@@ -164,7 +164,7 @@ int main(int argc, char **argv)
 	for (unsigned i = 0; i < plan.ranks; i++)
 		if (!fork())
 			child(i, ready[1], go[0]);
-	close(ready[1]); /* so that the end of all children is seen */
+	close(ready[1]); /* as who is ready does: so the end of who is not is seen */
 	for (unsigned i = 0; i < plan.ranks; i++)
 		if (read(ready[0], &byte, 1) != 1)
 			fail("a rank ended before it was ready");

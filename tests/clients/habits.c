@@ -209,7 +209,7 @@ static _Noreturn void watcher(int ready, int go)
 	TRY(cuMemsetD8_v2(buffer, 0, sizeof gaps));
 	TRY(cuCtxSynchronize());
 	parameters[1] = &buffer;
-	HOLDS(write(ready, "", 1) == 1 && read(go, &byte, 1) == 1);
+	HOLDS(write(ready, "", 1) == 1 && !close(ready) && read(go, &byte, 1) == 1);
 	TRY(cuLaunchKernel(function, 1, 1, 1, 1, 1, 1, 0, NULL, parameters, NULL));
 	TRY(cuCtxSynchronize());
 	TRY(cuMemcpyDtoH_v2(gaps, buffer, sizeof gaps));
@@ -231,7 +231,7 @@ static void turns(void)
 	for (unsigned i = 0; i < 2; i++)
 		if (!fork())
 			watcher(ready[1], go[0]);
-	close(ready[1]); /* so that the end of both is seen */
+	close(ready[1]); /* as who is ready does: so the end of who is not is seen */
 	for (unsigned i = 0; i < 2; i++)
 		if (read(ready[0], &byte, 1) != 1)
 			fail("a process ended before it was ready");
