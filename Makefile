@@ -80,15 +80,17 @@ ALONE := ComputeThat|ComputeWhile|HasBothAtOnce
 # Other tests on the node wait for kubelet most of the time. Others compute beside them, and say
 # what they have to say afterwards: nothing is mixed. What both need is made before.
 BESIDE_E2E := build/beside-e2e.txt
+# Of several such flags go test takes the last: a user's own choose from all tests on the node at once.
+CHOSEN = $(filter -run% -skip% --run% --skip%,$(TESTFLAGS))
 
 .PHONY: test
-test: machine-cluster machine-native check-generate cluster $(BIN)/tranche-scheduler ## Run every test: unit, integration, crash, compat under the race detector, end to end on a real node, and the sharing runtime, with sanitizers too
+test: machine-cluster machine-native check-generate cluster $(BIN)/tranche-scheduler ## Run every test: unit, integration, crash, compat under the race detector, end to end on a real node, and the sharing runtime, with sanitizers too; TESTFLAGS='-run TestFit': those that match
 	@$(IN_PARTS) native
-	@$(MAKE) --no-print-directory test-e2e TESTFLAGS="$(TESTFLAGS) -run '$(ALONE)'"
+	@$(MAKE) --no-print-directory test-e2e $(if $(CHOSEN),,TESTFLAGS="$(TESTFLAGS) -run '$(ALONE)'")
 	@$(MAKE) --no-print-directory lint test-race test-asan >$(BESIDE_E2E) 2>&1 & beside=$$!; \
 	trap 'kill $$beside' EXIT; \
 	failed=; \
-	$(MAKE) --no-print-directory test-e2e TESTFLAGS="$(TESTFLAGS) -skip '$(ALONE)'" || failed=1; \
+	$(if $(CHOSEN),,$(MAKE) --no-print-directory test-e2e TESTFLAGS="$(TESTFLAGS) -skip '$(ALONE)'" || failed=1;) \
 	wait $$beside || failed=1; \
 	trap - EXIT; \
 	cat $(BESIDE_E2E); \
