@@ -102,24 +102,17 @@ static void cancelled(void)
 	barrier("cancelled");
 }
 
-static const struct {
-	const char *name;
-	void (*run)(void);
-} modes[] = {{"contexts", contexts}, {"primary", primary}, {"waits", waits}, {"cancelled", cancelled}};
+static const struct named cases[] = {{"contexts", contexts}, {"primary", primary}, {"waits", waits}, {"cancelled", cancelled}};
 
 int main(int argc, char **argv)
 {
+	const struct named *one = chosen(argc, argv, cases, COUNT(cases));
 	char line[64];
 
 	TRY(cuInit(0));
-	for (size_t i = 0; argc == 2 && i < COUNT(modes); i++) {
-		if (strcmp(modes[i].name, argv[1]))
-			continue;
-		say("ready");
-		HOLDS(fgets(line, sizeof line, stdin));
-		modes[i].run();
-		say("ok");
-		return 0;
-	}
-	fail("usage: abrupt contexts|primary|waits|cancelled");
+	say("ready");
+	HOLDS(fgets(line, sizeof line, stdin));
+	one->run();
+	say("ok");
+	return 0;
 }

@@ -201,19 +201,16 @@ static void hiccup(void)
 	}
 }
 
+static const struct named cases[] = {
+	{"streams", on_streams}, {"several", on_several}, {"threads", by_threads}, {"waits", with_waits}, {"full", full}, {"hiccup", hiccup},
+};
+
 int main(int argc, char **argv)
 {
-	static const struct {
-		const char *name;
-		void (*run)(void);
-	} modes[] = {{"streams", on_streams}, {"several", on_several}, {"threads", by_threads}, {"waits", with_waits}, {"full", full}, {"hiccup", hiccup}};
+	const struct named *one = chosen(argc, argv, cases, COUNT(cases));
 
 	primary = use_device(0);
 	kernels = load_kernels();
-	for (size_t i = 0; argc == 2 && i < COUNT(modes); i++)
-		if (!strcmp(argv[1], modes[i].name)) {
-			modes[i].run();
-			return 0;
-		}
-	fail("usage: awkward streams|several|threads|waits|full|hiccup");
+	one->run();
+	return 0;
 }

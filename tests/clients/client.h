@@ -114,6 +114,23 @@ static inline CUcontext use_device(int ordinal)
 	return context;
 }
 
+/* One of the cases that a program has. */
+struct named {
+	const char *name;
+	void (*run)(void);
+};
+
+/* The case that the program's one argument names. */
+static inline const struct named *chosen(int argc, char **argv, const struct named *cases, size_t count)
+{
+	if (argc != 2)
+		fail("usage: %s CASE", argv[0]);
+	for (size_t i = 0; i < count; i++)
+		if (!strcmp(cases[i].name, argv[1]))
+			return &cases[i];
+	fail("%s is no case", argv[1]);
+}
+
 /* A sequence of random numbers that depends on the seed only. */
 struct dice {
 	uint64_t state;

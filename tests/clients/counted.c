@@ -310,10 +310,7 @@ static void modules(void)
 	costs(before, 0);
 }
 
-static const struct {
-	const char *name;
-	void (*run)(void);
-} cases[] = {
+static const struct named cases[] = {
 	{"meminfo", meminfo}, {"retained", retained}, {"mapped-twice", mapped_twice}, {"reserved", reserved},
 	{"imported", imported}, {"host", host}, {"unknown", unknown}, {"small", small}, {"absurd", absurd},
 	{"trimmed", trimmed}, {"pools", pools}, {"pool-again", pool_again}, {"context-gone", context_gone}, {"modules", modules},
@@ -321,15 +318,10 @@ static const struct {
 
 int main(int argc, char **argv)
 {
-	if (argc != 2)
-		fail("usage: counted CASE");
-	for (size_t i = 0; i < COUNT(cases); i++) {
-		if (strcmp(cases[i].name, argv[1]))
-			continue;
-		use_device(0);
-		cases[i].run();
-		say("ok");
-		return 0;
-	}
-	fail("%s is no case", argv[1]);
+	const struct named *one = chosen(argc, argv, cases, COUNT(cases));
+
+	use_device(0);
+	one->run();
+	say("ok");
+	return 0;
 }

@@ -166,29 +166,20 @@ static void past(void)
 	}
 }
 
-static const struct {
-	const char *name;
-	void (*run)(void);
-} cases[] = {{"held", held}, {"beside", beside}, {"longer", longer}, {"grown", grown}, {"past", past}};
+static const struct named cases[] = {{"held", held}, {"beside", beside}, {"longer", longer}, {"grown", grown}, {"past", past}};
 
 int main(int argc, char **argv)
 {
+	const struct named *one = chosen(argc, argv, cases, COUNT(cases));
 	char line[64];
 
-	if (argc != 2)
-		fail("usage: estimates CASE");
-	for (size_t i = 0; i < COUNT(cases); i++) {
-		if (strcmp(cases[i].name, argv[1]))
-			continue;
-		primary = use_device(0);
-		k = load_kernels();
-		say("ready");
-		HOLDS(fgets(line, sizeof line, stdin));
-		cases[i].run();
-		say("ok");
-		while (fgets(line, sizeof line, stdin))
-			;
-		return 0;
-	}
-	fail("%s is no case", argv[1]);
+	primary = use_device(0);
+	k = load_kernels();
+	say("ready");
+	HOLDS(fgets(line, sizeof line, stdin));
+	one->run();
+	say("ok");
+	while (fgets(line, sizeof line, stdin))
+		;
+	return 0;
 }

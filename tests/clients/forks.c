@@ -194,10 +194,7 @@ static void leaf(void)
 	TRY(cuMemFree_v2(a));
 }
 
-static const struct {
-	const char *name;
-	void (*run)(void);
-} cases[] = {
+static const struct named cases[] = {
 	{"fork", forked}, {"exec", executed}, {"vfork", vforked}, {"spawn", spawned}, {"clone", cloned},
 	{"daemon", daemonised}, {"threads", threaded},
 };
@@ -216,27 +213,22 @@ static void wait_for(size_t left)
 
 int main(int argc, char **argv)
 {
-	if (argc != 2)
-		fail("usage: forks CASE");
-	if (!strcmp(argv[1], "leaf")) {
+	const struct named *one;
+	size_t left;
+
+	if (argc == 2 && !strcmp(argv[1], "leaf")) {
 		leaf();
 		return 0;
 	}
-	for (size_t i = 0; i < COUNT(cases); i++) {
-		size_t left;
-
-		if (strcmp(cases[i].name, argv[1]))
-			continue;
-		use_device(0);
-		held = (struct block){.kind = find_kind("alloc"), .bytes = 32 * MIB};
-		TRY(held.kind->take(&held));
-		left = left_now();
-		cases[i].run();
-		wait_for(left);
-		TRY(cuMemsetD8_v2(held.address, 1, held.bytes));
-		TRY(held.kind->drop(&held));
-		say("ok");
-		return 0;
-	}
-	fail("%s is no case", argv[1]);
+	one = chosen(argc, argv, cases, COUNT(cases));
+	use_device(0);
+	held = (struct block){.kind = find_kind("alloc"), .bytes = 32 * MIB};
+	TRY(held.kind->take(&held));
+	left = left_now();
+	one->run();
+	wait_for(left);
+	TRY(cuMemsetD8_v2(held.address, 1, held.bytes));
+	TRY(held.kind->drop(&held));
+	say("ok");
+	return 0;
 }

@@ -347,10 +347,7 @@ static void together(void)
 	TRY(cuStreamSynchronize(list.hStream));
 }
 
-static const struct {
-	const char *name;
-	void (*run)(void);
-} cases[] = {
+static const struct named cases[] = {
 	{"copies", copies}, {"captures", captures}, {"values", values}, {"contexts", contexts},
 	{"streams", streams}, {"children", children}, {"unfinished", unfinished}, {"replaced", replaced}, {"together", together},
 	{"late", late}, {"full", full},
@@ -358,22 +355,16 @@ static const struct {
 
 int main(int argc, char **argv)
 {
+	const struct named *one = chosen(argc, argv, cases, COUNT(cases));
 	char line[64];
 
-	if (argc != 2)
-		fail("usage: gate CASE");
-	for (size_t i = 0; i < COUNT(cases); i++) {
-		if (strcmp(cases[i].name, argv[1]))
-			continue;
-		primary = use_device(0);
-		k = load_kernels();
-		say("ready");
-		HOLDS(fgets(line, sizeof line, stdin));
-		cases[i].run();
-		say("ok");
-		while (fgets(line, sizeof line, stdin))
-			;
-		return 0;
-	}
-	fail("%s is no case", argv[1]);
+	primary = use_device(0);
+	k = load_kernels();
+	say("ready");
+	HOLDS(fgets(line, sizeof line, stdin));
+	one->run();
+	say("ok");
+	while (fgets(line, sizeof line, stdin))
+		;
+	return 0;
 }

@@ -196,26 +196,18 @@ static void tiny_and_long(void)
 	TRY(cuCtxSynchronize());
 }
 
-static const struct {
-	const char *name;
-	void (*run)(void);
-} cases[] = {
+static const struct named cases[] = {
 	{"plain", plain}, {"oldest", oldest}, {"graphs", graphs}, {"capture-undisturbed", capture_undisturbed},
 	{"capture-beside", capture_beside}, {"between", between}, {"tiny-and-long", tiny_and_long},
 };
 
 int main(int argc, char **argv)
 {
-	if (argc != 2)
-		fail("usage: launches CASE");
-	for (size_t i = 0; i < COUNT(cases); i++) {
-		if (strcmp(cases[i].name, argv[1]))
-			continue;
-		use_device(0);
-		k = load_kernels();
-		cases[i].run();
-		say("ok");
-		return 0;
-	}
-	fail("%s is no case", argv[1]);
+	const struct named *one = chosen(argc, argv, cases, COUNT(cases));
+
+	use_device(0);
+	k = load_kernels();
+	one->run();
+	say("ok");
+	return 0;
 }

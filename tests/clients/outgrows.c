@@ -88,25 +88,16 @@ static void deep(void)
 	}
 }
 
-static const struct {
-	const char *name;
-	void (*run)(void);
-} cases[] = {{"grows", grows}, {"contexts", contexts}, {"behind", behind}, {"deep", deep}};
+static const struct named cases[] = {{"grows", grows}, {"contexts", contexts}, {"behind", behind}, {"deep", deep}};
 
 int main(int argc, char **argv)
 {
+	const struct named *one = chosen(argc, argv, cases, COUNT(cases));
 	char line[64];
 
-	if (argc != 2)
-		fail("usage: outgrows CASE");
-	for (size_t i = 0; i < COUNT(cases); i++) {
-		if (strcmp(cases[i].name, argv[1]))
-			continue;
-		use_device(0);
-		k = load_kernels();
-		say("ready");
-		HOLDS(fgets(line, sizeof line, stdin));
-		cases[i].run();
-	}
-	fail("%s is no case", argv[1]);
+	use_device(0);
+	k = load_kernels();
+	say("ready");
+	HOLDS(fgets(line, sizeof line, stdin));
+	one->run();
 }

@@ -89,18 +89,13 @@ static void graph_lazy(void)
 	TRY(cuGraphAddKernelNode_v2(&node, graph, NULL, 0, &params));
 }
 
-int main(int count, char **words)
-{
-	static const struct {
-		const char *name;
-		void (*run)(void);
-	} all[] = {{"enumerate", enumerate}, {"launch-many", launch_many}, {"before-init", before_init}, {"no-card", no_card}, {"graph-lazy", graph_lazy}};
+static const struct named cases[] = {
+	{"enumerate", enumerate}, {"launch-many", launch_many}, {"before-init", before_init}, {"no-card", no_card}, {"graph-lazy", graph_lazy},
+};
 
-	for (size_t i = 0; count > 1 && i < COUNT(all); i++)
-		if (strcmp(words[1], all[i].name) == 0) {
-			all[i].run();
-			say("ok");
-			return 0;
-		}
-	fail("no such case");
+int main(int argc, char **argv)
+{
+	chosen(argc, argv, cases, COUNT(cases))->run();
+	say("ok");
+	return 0;
 }
