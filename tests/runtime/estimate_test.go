@@ -20,14 +20,6 @@ import (
 	"github.com/tranche-dra/tranche/tests/rig"
 )
 
-// estimates starts a case of the client of that name.
-func estimates(t *testing.T, g gated, name string) *rig.Program {
-	t.Helper()
-	p := start(t, g.box, nil, "estimates", name)
-	expect(t, p, "ready")
-	return p
-}
-
 // What the card waits for may be yet to be launched. Each second time it is launched late, so that what waits is
 // expected to take long: the launch that it waits for is let go long before that has passed.
 func TestALaunchThatOthersWaitForIsLetGo(t *testing.T) {
@@ -35,8 +27,7 @@ func TestALaunchThatOthersWaitForIsLetGo(t *testing.T) {
 	const late, brief, rounds = 50 * time.Millisecond, 20 * time.Microsecond, 40 // as the client has them
 	g := newGated(t)
 	g.set(wire.LeaseOpen)
-	p := estimates(t, g, "held")
-	require.NoError(t, p.Say("go"))
+	p := begin(t, g.box, "estimates", "held")
 	expect(t, p, "ok")
 	var idle []time.Duration
 	until(t, "the card to tell of its work", func() bool {
@@ -61,8 +52,7 @@ func TestShortLaunchesDoNotPileUpBehindLongKernels(t *testing.T) {
 	const long = 20 * time.Millisecond
 	g := newGated(t)
 	g.set(wire.LeaseOpen)
-	p := estimates(t, g, "beside")
-	require.NoError(t, p.Say("go"))
+	p := begin(t, g.box, "estimates", "beside")
 	expect(t, p, "beside")
 	d := g.demand(0)
 	var busy []time.Duration
@@ -111,8 +101,7 @@ func TestAWrongWordOnWhenWorkEndsIsTakenBack(t *testing.T) {
 	t.Parallel()
 	g := newGated(t)
 	g.set(wire.LeaseOpen)
-	p := estimates(t, g, "longer")
-	require.NoError(t, p.Say("go"))
+	p := begin(t, g.box, "estimates", "longer")
 	// turn lets the process launch, closes the lease, and judges by the card.
 	turn := func() drain {
 		g.set(wire.LeaseOpen)
@@ -140,8 +129,7 @@ func TestLittleIsUnknownOfWhatAThreadLaunchesOnManyStreams(t *testing.T) {
 	const kernel, streams, rounds = 160 * time.Microsecond, 16, 10 // as the client has them
 	g := newGated(t)
 	g.set(wire.LeaseOpen)
-	p := estimates(t, g, "grown")
-	require.NoError(t, p.Say("go"))
+	p := begin(t, g.box, "estimates", "grown")
 	expect(t, p, "launched")
 	saw := g.follow(t, g.demand(0))
 	expect(t, p, "ok")
@@ -164,9 +152,7 @@ func TestWhoRunsPastItsTurnByAWrongEstimatePaysForIt(t *testing.T) {
 	newSharer(t, r, c, share.GuaranteedBurst, 95)
 	s := changed(t, r, c, func(s *share.Share) { s.Policy, s.Limits.Cores = share.GuaranteedBurst, 5 })
 	cheat := &sharer{box: newBox(t, r, s)}
-	cheat.program = start(t, cheat.box, nil, "estimates", "past")
-	expect(t, cheat.program, "ready")
-	require.NoError(t, cheat.program.Say("go"))
+	cheat.program = begin(t, cheat.box, "estimates", "past")
 	for past := 0; past < 3; {
 		quiet(t, cheat.program)
 		began, before, held := clock(), cheat.had(t, c), told(t, r, s.Key).Held

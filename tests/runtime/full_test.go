@@ -33,7 +33,7 @@ func TestAThreadThatWaitsInALaunchForSomethingElseDoesNotHoldTheCard(t *testing.
 			t.Parallel()
 			g := newGated(t)
 			g.set(wire.LeaseOpen)
-			p := gate(t, g, "full")
+			p := begin(t, g.box, "gate", "full")
 			quiet(t, p)
 			d := g.demand(0)
 			began := clock()

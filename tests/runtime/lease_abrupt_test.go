@@ -15,15 +15,6 @@ import (
 	"github.com/tranche-dra/tranche/tests/rig"
 )
 
-// abrupt starts a case of the client of that name, and lets it begin.
-func abrupt(t *testing.T, g gated, name string) *rig.Program {
-	t.Helper()
-	p := start(t, g.box, nil, "abrupt", name)
-	expect(t, p, "ready")
-	require.NoError(t, p.Say("go"))
-	return p
-}
-
 // The driver waits for what runs in a context that is destroyed, and so does the gate.
 func TestWhatRunsInAContextThatEndsIsWaitedFor(t *testing.T) {
 	t.Parallel()
@@ -32,7 +23,7 @@ func TestWhatRunsInAContextThatEndsIsWaitedFor(t *testing.T) {
 			t.Parallel()
 			g := newGated(t)
 			g.set(wire.LeaseOpen)
-			p := abrupt(t, g, name)
+			p := begin(t, g.box, "abrupt", name)
 			for range scaled(10) {
 				began := clock()
 				until(t, "work", func() bool { return len(g.runs(began)) > 1 })
@@ -53,7 +44,7 @@ func TestAStreamThatWaitsHoldsAsMuchAsEver(t *testing.T) {
 	t.Parallel()
 	g := newGated(t)
 	g.set(wire.LeaseOpen)
-	p := abrupt(t, g, "waits")
+	p := begin(t, g.box, "abrupt", "waits")
 	expect(t, p, "quiet")
 	d := g.demand(0)
 	g.close(d)
@@ -75,7 +66,7 @@ func TestThreadsThatAreCancelledWaitForNothingMore(t *testing.T) {
 	}
 	g := newGated(t)
 	g.set(wire.LeaseOpen)
-	p := abrupt(t, g, "cancelled")
+	p := begin(t, g.box, "abrupt", "cancelled")
 	expect(t, p, "quiet")
 	g.set(wire.LeaseOpen | wire.LeaseContended)
 	d := g.demand(0)

@@ -82,7 +82,7 @@ func TestAProgramThatNeverWaitsForItsWorkEndsAsEver(t *testing.T) {
 	t.Parallel()
 	g := newGated(t)
 	g.set(wire.LeaseOpen)
-	p := gate(t, g, "unfinished")
+	p := begin(t, g.box, "gate", "unfinished")
 	expect(t, p, "ok")
 	_, err := p.End()
 	require.NoError(t, err)
@@ -93,7 +93,7 @@ func TestAProgramThatReplacesAnotherIsGatedToo(t *testing.T) {
 	t.Parallel()
 	g := newGated(t)
 	g.set(wire.LeaseOpen)
-	p := gate(t, g, "replaced")
+	p := begin(t, g.box, "gate", "replaced")
 	expect(t, p, "ready")
 	closed := clock()
 	g.set(wire.LeaseClosed)
@@ -109,7 +109,7 @@ func TestAProgramThatReplacesAnotherIsGatedToo(t *testing.T) {
 func TestALaunchOnSeveralCardsIsWaitedForAsOthersAre(t *testing.T) {
 	t.Parallel()
 	g := newGated(t)
-	p := gate(t, g, "together")
+	p := begin(t, g.box, "gate", "together")
 	until(t, "the launch to wait", func() bool { return g.demand(0).Waiting.Load() == 1 })
 	require.Empty(t, g.runs(0), "nothing runs")
 	for range 5 {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/tranche-dra/tranche/pkg/wire"
 	"github.com/tranche-dra/tranche/tests/rig"
+	"github.com/tranche-dra/tranche/tests/sandbox"
 )
 
 func TestALaunchWaitsWhileTheLeaseIsClosed(t *testing.T) {
@@ -53,8 +54,7 @@ func TestAFreeLeaseCostsNothing(t *testing.T) {
 func worker(t *testing.T, g gated, args ...string) *rig.Program {
 	t.Helper()
 	p := start(t, g.box, nil, "work", args...)
-	_, err := p.Expect("ready")
-	require.NoError(t, err)
+	expect(t, p, "ready")
 	require.NoError(t, p.Say(fmt.Sprintf("go %d", clock())))
 	return p
 }
@@ -92,12 +92,11 @@ func TestNothingRunsAfterAClosedLeaseIsAcknowledged(t *testing.T) {
 	}
 }
 
-// gate starts a case of the client of that name.
-func gate(t *testing.T, g gated, name string) *rig.Program {
+// begin starts a case of a client, and lets it begin when it is ready.
+func begin(t *testing.T, box *sandbox.Box, client, name string) *rig.Program {
 	t.Helper()
-	p := start(t, g.box, nil, "gate", name)
-	_, err := p.Expect("ready")
-	require.NoError(t, err)
+	p := start(t, box, nil, client, name)
+	expect(t, p, "ready")
 	require.NoError(t, p.Say("go"))
 	return p
 }
@@ -111,7 +110,7 @@ func expect(t *testing.T, p *rig.Program, word string) {
 func TestBulkCopiesWaitForTheLeaseAndSmallOnesDoNot(t *testing.T) {
 	t.Parallel()
 	g := newGated(t)
-	p := gate(t, g, "copies")
+	p := begin(t, g.box, "gate", "copies")
 	expect(t, p, "small")
 	d := g.demand(0)
 	until(t, "the copy to wait", func() bool { return d.Waiting.Load() == 1 })
@@ -123,7 +122,7 @@ func TestBulkCopiesWaitForTheLeaseAndSmallOnesDoNot(t *testing.T) {
 func TestCapturedLaunchesDoNotWait(t *testing.T) {
 	t.Parallel()
 	g := newGated(t)
-	p := gate(t, g, "captures")
+	p := begin(t, g.box, "gate", "captures")
 	expect(t, p, "captured")
 	d := g.demand(0)
 	until(t, "the graph to wait", func() bool { return d.Waiting.Load() == 1 })
