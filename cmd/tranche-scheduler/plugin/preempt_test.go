@@ -129,17 +129,6 @@ func (c *crowd) refusedAs(name string, a want, options ...podOption) string {
 	return c.waitsFor(name)
 }
 
-func (c *crowd) waitsFor(name string) string {
-	c.Helper()
-	c.until(name+" is refused", func() string {
-		if c.message(name) == "" {
-			return "no condition says so"
-		}
-		return ""
-	})
-	return c.message(name)
-}
-
 // wasTold requires that the pod's condition said so at some time, be it another one by now.
 func (c *crowd) wasTold(name, message string) {
 	c.Helper()
@@ -167,14 +156,16 @@ func (c *crowd) keepsNobodyOut(name string) {
 
 func (c *crowd) nominated(name string) {
 	c.Helper()
-	c.until(name+" is nominated", func() string {
-		pod, err := c.client.CoreV1().Pods(namespace).Get(c.Context(), name, metav1.GetOptions{})
-		require.NoError(c, err)
-		if pod.Status.NominatedNodeName == "" {
-			return fmt.Sprint(pod.Status.Conditions)
-		}
-		return ""
-	})
+	c.has(name, "a nomination", func(pod *corev1.Pod) string { return pod.Status.NominatedNodeName })
+}
+
+// givesWay has the pod victim give way to the pod urgent, which waits for what it held.
+func (c *crowd) givesWay(held, asks want) {
+	c.Helper()
+	c.settle("victim", held)
+	c.come("urgent", asks, withPriority(urgent))
+	c.gone("victim")
+	c.nominated("urgent")
 }
 
 func offlineShare(cores, memory string) want {
@@ -456,10 +447,7 @@ func TestVictimEndsByItself(t *testing.T) {
 func TestRoomIsKeptThroughARestart(t *testing.T) {
 	t.Parallel()
 	before := newCrowd(t, machines(1, "node")...)
-	before.settle("victim", share("10", "30Gi"))
-	before.come("urgent", share("10", "35Gi"), withPriority(urgent))
-	before.gone("victim")
-	before.nominated("urgent")
+	before.givesWay(share("10", "30Gi"), share("10", "35Gi"))
 	objects := before.objects(machines(1, "node"))
 	victim := share("10", "30Gi").pod("victim") // as if it were ending slowly
 	victim.UID, victim.Spec.NodeName = before.uid("victim"), "node"
@@ -560,10 +548,7 @@ func TestRoomOfWhoIsElsewhereIsGivenAwayAtOnce(t *testing.T) {
 	second := machine("second", 1)
 	second[0].(*corev1.Node).Spec.Taints = []corev1.Taint{keep}
 	c := newCrowd(t, append(second, machines(1, "node")...)...)
-	c.settle("victim", share("10", "30Gi"))
-	c.come("urgent", share("10", "35Gi"), withPriority(urgent))
-	c.gone("victim")
-	c.nominated("urgent")
+	c.givesWay(share("10", "30Gi"), share("10", "35Gi"))
 	require.Equal(t, "0/2 nodes are available: 1 node(s) had untolerated taint(s), 1 node(s) without suitable cards. "+
 		"no card has 10 percent compute and 6 GiB free: 1 card lacks memory",
 		c.refusedAs("small", share("10", "6Gi")), "it is said though somebody is nominated there")
@@ -646,18 +631,6 @@ func (c *crowd) comeWith(name, claim string, options ...podOption) {
 		o(pod)
 	}
 	c.create(pod)
-}
-
-func (c *crowd) bound(name string) {
-	c.Helper()
-	c.until(name+" is bound", func() string {
-		pod, err := c.client.CoreV1().Pods(namespace).Get(c.Context(), name, metav1.GetOptions{})
-		require.NoError(c, err)
-		if pod.Spec.NodeName == "" {
-			return fmt.Sprint(pod.Status.Conditions)
-		}
-		return ""
-	})
 }
 
 // firstOf asks for the first of several shares that can be had.

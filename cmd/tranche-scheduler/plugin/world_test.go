@@ -341,29 +341,46 @@ func (w *world) place(a want) []string {
 
 func (w *world) placed(name string) []string {
 	w.Helper()
+	node := w.bound(name)
+	claim, err := w.client.ResourceV1().ResourceClaims(namespace).Get(w.Context(), name, metav1.GetOptions{})
+	require.NoError(w, err)
+	require.NotNil(w, claim.Status.Allocation)
 	var at []string
-	w.until("pod "+name+" is bound", func() string {
+	for _, r := range claim.Status.Allocation.Devices.Results {
+		require.Equal(w, node, r.Pool)
+		at = append(at, r.Pool+"/"+r.Device)
+	}
+	return at
+}
+
+func (w *world) bound(name string) (node string) {
+	w.Helper()
+	return w.has(name, "a node", func(pod *corev1.Pod) string { return pod.Spec.NodeName })
+}
+
+// has waits until the pod has that.
+func (w *world) has(name, what string, of func(*corev1.Pod) string) (found string) {
+	w.Helper()
+	w.until("pod "+name+" has "+what, func() string {
 		pod, err := w.client.CoreV1().Pods(namespace).Get(w.Context(), name, metav1.GetOptions{})
 		require.NoError(w, err)
-		if pod.Spec.NodeName == "" {
+		if found = of(pod); found == "" {
 			return fmt.Sprint(pod.Status.Conditions)
-		}
-		claim, err := w.client.ResourceV1().ResourceClaims(namespace).Get(w.Context(), name, metav1.GetOptions{})
-		require.NoError(w, err)
-		require.NotNil(w, claim.Status.Allocation)
-		for _, r := range claim.Status.Allocation.Devices.Results {
-			require.Equal(w, pod.Spec.NodeName, r.Pool)
-			at = append(at, r.Pool+"/"+r.Device)
 		}
 		return ""
 	})
-	return at
+	return found
 }
 
 // refused is what is said of a pod that does not fit.
 func (w *world) refused(a want) string {
 	w.Helper()
-	name := w.submit(a)
+	return w.waitsFor(w.submit(a))
+}
+
+// waitsFor is what is said of a pod that waits.
+func (w *world) waitsFor(name string) string {
+	w.Helper()
 	w.until("pod "+name+" is refused", func() string {
 		if w.message(name) == "" {
 			return "no condition says so"
