@@ -60,13 +60,9 @@ func TestWrongRequestsAreRefusedAtOnceWithAdvice(t *testing.T) {
 
 func TestAClaimThatWasAdmittedCanStillBeChangedAndDeleted(t *testing.T) {
 	n := newTeam(t, "metadata")
-	claim, err := client.ResourceV1().ResourceClaims(n.name).Create(t.Context(), &resourceapi.ResourceClaim{
-		ObjectMeta: metav1.ObjectMeta{Name: "c"},
-		Spec:       resourceapi.ResourceClaimSpec{Devices: resourceapi.DeviceClaim{Requests: []resourceapi.DeviceRequest{kube.Request("gpu", "share.tranche.dev", 1, kube.Share("30", "4Gi"))}}},
-	}, metav1.CreateOptions{})
-	require.NoError(t, err)
+	claim := n.claim(t, "c", kube.Request("gpu", "share.tranche.dev", 1, kube.Share("30", "4Gi")))
 	claim.Labels = map[string]string{"team": "a"}
-	_, err = client.ResourceV1().ResourceClaims(n.name).Update(t.Context(), claim, metav1.UpdateOptions{})
+	_, err := client.ResourceV1().ResourceClaims(n.name).Update(t.Context(), claim, metav1.UpdateOptions{})
 	require.NoError(t, err)
 }
 

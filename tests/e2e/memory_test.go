@@ -130,14 +130,7 @@ func TestEachPodSeesItsOwnMemoryAndIsRefusedAtItsLimitOnEveryPath(t *testing.T) 
 
 func TestContainersOfAPodShareOneLimit(t *testing.T) {
 	n := newTeam(t, "one-limit")
-	n.template(t, "gpu", kube.Request("gpu", "share.tranche.dev", 1, kube.Share("30", "4Gi")))
-	pod := kube.Client("p")
-	second := pod.Spec.Containers[0].DeepCopy()
-	second.Name = "second"
-	kube.Use(pod, 0, "gpu", "gpu")
-	second.Resources = *pod.Spec.Containers[0].Resources.DeepCopy()
-	pod.Spec.Containers = append(pod.Spec.Containers, *second)
-	created := n.create(t, pod)
+	created := n.twice(t, kube.Client("p"), kube.Request("gpu", "share.tranche.dev", 1, kube.Share("30", "4Gi")))
 	n.ready(t, "p")
 	watchTruth(t, n.card(t, "p"), map[types.UID]uint64{created.UID: 4 * gib})
 

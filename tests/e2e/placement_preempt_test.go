@@ -11,7 +11,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
-	resourceapi "k8s.io/api/resource/v1"
 	schedulingv1 "k8s.io/api/scheduling/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -99,11 +98,7 @@ func TestPlacementEvictsNobodyForPodsThatAreNoMoreUrgent(t *testing.T) {
 // A claim that several pods use is not taken from one of them.
 func TestPlacementLeavesClaimsOfSeveralPodsAlone(t *testing.T) {
 	f := newUrgent(t, "shared-stays")
-	_, err := client.ResourceV1().ResourceClaims(f.name).Create(t.Context(), &resourceapi.ResourceClaim{
-		ObjectMeta: metav1.ObjectMeta{Name: "shared"},
-		Spec:       resourceapi.ResourceClaimSpec{Devices: resourceapi.DeviceClaim{Requests: []resourceapi.DeviceRequest{kube.Request("gpu", "share.tranche.dev", 1, kube.Share("30", "20Gi"))}}},
-	}, metav1.CreateOptions{})
-	require.NoError(t, err)
+	f.claim(t, "shared", kube.Request("gpu", "share.tranche.dev", 1, kube.Share("30", "20Gi")))
 	for _, name := range []string{"one", "two"} {
 		pod := f.sleeper(name, "unused")
 		pod.Spec.ResourceClaims = []corev1.PodResourceClaim{{Name: "gpu", ResourceClaimName: new("shared")}}

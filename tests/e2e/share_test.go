@@ -124,16 +124,20 @@ func TestAnEmptyRequestTakesAWholeCardAndNobodyJoins(t *testing.T) {
 	n.waits(t, "third")
 }
 
-func TestTwoContainersOnOneClaimSeeTheSameShare(t *testing.T) {
-	n := newTeam(t, "one-claim")
-	n.template(t, "gpu", kube.Request("gpu", "share.tranche.dev", 1, kube.Share("30", "4Gi")))
-	pod := kube.Sleeper("p")
+// twice makes the pod with a second container, which uses the same claim.
+func (n team) twice(t *testing.T, pod *corev1.Pod, request resourceapi.DeviceRequest) *corev1.Pod {
+	t.Helper()
+	n.template(t, "gpu", request)
+	kube.Use(pod, 0, "gpu", "gpu")
 	second := pod.Spec.Containers[0].DeepCopy()
 	second.Name = "second"
-	kube.Use(pod, 0, "gpu", "gpu")
-	second.Resources = *pod.Spec.Containers[0].Resources.DeepCopy()
 	pod.Spec.Containers = append(pod.Spec.Containers, *second)
-	n.create(t, pod)
+	return n.create(t, pod)
+}
+
+func TestTwoContainersOnOneClaimSeeTheSameShare(t *testing.T) {
+	n := newTeam(t, "one-claim")
+	n.twice(t, kube.Sleeper("p"), kube.Request("gpu", "share.tranche.dev", 1, kube.Share("30", "4Gi")))
 	n.ready(t, "p")
 	require.Len(t, n.results(t, "p"), 1)
 	require.Equal(t, n.shareFiles(t, "p", "main"), n.shareFiles(t, "p", "second"))
@@ -156,11 +160,7 @@ func TestTwoClaimsInOneContainerAreTwoShares(t *testing.T) {
 
 func TestTwoPodsShareOneClaim(t *testing.T) {
 	n := newTeam(t, "shared-claim")
-	_, err := client.ResourceV1().ResourceClaims(n.name).Create(t.Context(), &resourceapi.ResourceClaim{
-		ObjectMeta: metav1.ObjectMeta{Name: "shared"},
-		Spec:       resourceapi.ResourceClaimSpec{Devices: resourceapi.DeviceClaim{Requests: []resourceapi.DeviceRequest{kube.Request("gpu", "share.tranche.dev", 1, kube.Share("30", "4Gi"))}}},
-	}, metav1.CreateOptions{})
-	require.NoError(t, err)
+	n.claim(t, "shared", kube.Request("gpu", "share.tranche.dev", 1, kube.Share("30", "4Gi")))
 	shared := "shared"
 	for _, name := range []string{"a", "b"} {
 		pod := kube.Sleeper(name)

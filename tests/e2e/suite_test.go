@@ -177,6 +177,16 @@ func (n team) template(t *testing.T, name string, requests ...resourceapi.Device
 	require.NoError(t, err)
 }
 
+// claim makes one that pods can share.
+func (n team) claim(t *testing.T, name string, request resourceapi.DeviceRequest) *resourceapi.ResourceClaim {
+	t.Helper()
+	created, err := client.ResourceV1().ResourceClaims(n.name).Create(t.Context(), &resourceapi.ResourceClaim{
+		ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: kube.Template(name, request).Spec.Spec,
+	}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	return created
+}
+
 func (n team) create(t *testing.T, pod *corev1.Pod) *corev1.Pod {
 	t.Helper()
 	created, err := client.CoreV1().Pods(n.name).Create(t.Context(), pod, metav1.CreateOptions{})
