@@ -65,6 +65,11 @@ func configured(devices, fields string) string {
 	return devices + ", config: [{opaque: {driver: gpu.tranche.dev, parameters: {apiVersion: tranche.dev/v1alpha1, kind: ShareConfig, " + fields + "}}}]"
 }
 
+// driven is devices with a config of ours in the name of another driver.
+func driven(devices, driver string) string {
+	return strings.Replace(devices, "driver: gpu.tranche.dev", "driver: "+driver, 1)
+}
+
 func create(object runtime.Object, resource string) admission.Request {
 	return admission.Request{
 		Operation: k8sadmission.Create,
@@ -83,6 +88,7 @@ const (
 // claimRows pairs devices with the message that refuses them, empty if admitted.
 func claimRows() map[string]struct{ devices, denial string } {
 	const share, offline = "share.tranche.dev", "offline.tranche.dev"
+	fixed := configured(one(share, "cores: 10, memory: 4Gi"), "policy: fixed-share")
 	return map[string]struct{ devices, denial string }{
 		"a share":                                    {one(share, "cores: 30, memory: 4Gi"), ""},
 		"a share with all of the compute":            {one(share, "cores: 100, memory: 4Gi"), ""},
@@ -105,6 +111,7 @@ func claimRows() map[string]struct{ devices, denial string } {
 		"another driver's claim":                     {one("gpu.example.com", `cores: 130, memory: "-5", slots: 9`), ""},
 		"another driver's claim without capacity":    {"requests: [{name: gpu, exactly: {deviceClassName: gpu.example.com}}]", ""},
 		"another driver's config":                    {one(share, "cores: 30, memory: 4Gi") + ", config: [{opaque: {driver: gpu.example.com, parameters: {kind: Any, policy: [1]}}}]", ""},
+		"another driver's config of our kind's name": {one(share, "cores: 30, memory: 4Gi") + ", config: [{opaque: {driver: gpu.example.com, parameters: {apiVersion: example.com/v1alpha1, kind: ShareConfig}}}]", ""},
 		"admin access to another driver":             {"requests: [{name: gpu, exactly: {deviceClassName: gpu.example.com, adminAccess: true}}]", ""},
 		"a class that only ends like ours":           {one("share.tranche.development", "cores: 130"), ""},
 		"an admin's own class":                       {one("a100.tranche.dev", "cores: 30, memory: 4Gi"), ""},
@@ -203,6 +210,12 @@ func claimRows() map[string]struct{ devices, denial string } {
 		"a ceiling in quotes":            {configured(one(share, "cores: 30, memory: 4Gi"), `burst: {ceiling: "50"}`), "config 0 has burst.ceiling: 50: it is a whole percent"},
 		"a fraction as a ceiling":        {configured(one(share, "cores: 30, memory: 4Gi"), "burst: {ceiling: 50.5}"), "config 0 has burst.ceiling: 50.5"},
 		"a list as a ceiling":            {configured(one(share, "cores: 30, memory: 4Gi"), "burst: {ceiling: [5]}"), "config 0 has burst.ceiling: not a number"},
+		"a config for the domain alone":  {driven(fixed, "tranche.dev"), "config 0 is for driver tranche.dev: a share has config for driver gpu.tranche.dev only"},
+		"a config for a misspelt driver": {driven(fixed, "gpus.tranche.dev"), "config 0 is for driver gpus.tranche.dev: a"},
+		"a config for a driver run on":   {driven(fixed, "gputranche.dev"), "config 0 is for driver gputranche.dev: a"},
+		"a config for GPU in capitals":   {driven(fixed, "GPU.Tranche.dev"), "config 0 is for driver GPU.Tranche.dev: a"},
+		"a config of ours for others":    {driven(fixed, "gpu.trance.dev"), "config 0 is for driver gpu.trance.dev: a share has config for driver gpu.tranche.dev only"},
+		"nothing for a misspelt driver":  {one(share, "cores: 30, memory: 4Gi") + ", config: [{opaque: {driver: gpu.example.com, parameters: {}}}, {opaque: {driver: tranche.dev, parameters: {}}}]", "config 1 is for driver tranche.dev"},
 		"a config for a claim of others": {one("gpu.example.com", "cores: 30") + ", config: [{opaque: {driver: gpu.tranche.dev, parameters: {kind: Nonsense}}}]", "config 0 must be"},
 
 		"a subrequest": {
