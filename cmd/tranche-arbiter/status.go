@@ -31,7 +31,9 @@ func newStatus() *cobra.Command {
 			"entitled to now: nothing for one that has no work, and for an offline one that may not run. Since\n" +
 			"the arbiter took it on: HELD is how long it had the card, WANTED how long it had work for it,\n" +
 			"THROTTLED how long of that it had to wait, PREEMPTED how often the card was taken from it while it\n" +
-			"had work, and P50 and P99 how long it took each time until what it had in flight was done.",
+			"had work, and P50 and P99 how long it took each time until what it had in flight was done.\n" +
+			"A share that is alone on its card is not measured: RATE is - then, and so are HELD, WANTED and\n" +
+			"THROTTLED where it has always been alone, however much it computes.",
 		Args:         cobra.NoArgs,
 		SilenceUsage: true,
 		RunE: func(cmd *cobra.Command, _ []string) error {

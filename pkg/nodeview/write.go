@@ -87,9 +87,27 @@ func (s *Share) row() []string {
 	}
 	return []string{
 		string(s.Card), s.ID.Claim.Namespace, s.ID.Claim.Name, s.ID.Request, policy, string(s.Class), cores, ceiling, s.lease(),
-		strconv.FormatFloat(100*s.Rate, 'f', 1, 64) + "%", duration(s.Held), duration(s.Wanted), duration(s.Throttled),
+		s.rate(), s.sum(s.Held), s.sum(s.Wanted), s.sum(s.Throttled),
 		strconv.FormatUint(s.Preemptions, 10), p50, p99, memory(s.MemoryUsed) + "/" + limit, table.OrNothing(strings.Join(pids, ",")),
 	}
+}
+
+// free: it is alone on its card, and nobody counts what it computes.
+func (s *Share) free() bool { return s.State == "free" }
+
+func (s *Share) rate() string {
+	if s.free() {
+		return table.Nothing
+	}
+	return strconv.FormatFloat(100*s.Rate, 'f', 1, 64) + "%"
+}
+
+// sum of a share that never was beside another one would read as if it had not computed.
+func (s *Share) sum(d time.Duration) string {
+	if s.free() && s.Held == 0 && s.Wanted == 0 {
+		return table.Nothing
+	}
+	return duration(d)
 }
 
 // lease is its state, with what people should know besides.

@@ -20,7 +20,8 @@ import (
 	"github.com/tranche-dra/tranche/tests/golden"
 )
 
-// node has a card with three shares of all kinds, and one that is taken whole.
+// node has a card with three shares of all kinds, one that is taken whole, and one with a
+// share that is left alone.
 func node() nodeview.Node {
 	id := func(claim string) share.ID {
 		return share.ID{Claim: share.Claim{UID: claim, Namespace: "team-a", Name: claim}, Request: "gpu"}
@@ -61,6 +62,16 @@ func node() nodeview.Node {
 			Shares: []nodeview.Share{{
 				Guarantee: nodeview.Guarantee{Key: "whole", ID: id("whole"), Card: "GPU-2", Policy: share.BestEffort, Class: share.NoClass, Limits: share.Limits{Cores: card.WholeCompute}, Whole: true, State: "free"},
 				Unlimited: true,
+			}},
+		},
+		{
+			UUID: "GPU-3", MemoryMiB: 24064, MemoryFreeMiB: 23040, CoresFree: 70, OfflineCoresFree: 100, Holder: "alone", Quantum: 5 * time.Millisecond, Switches: 2,
+			Shares: []nodeview.Share{{
+				Guarantee: nodeview.Guarantee{
+					Key: "alone", ID: id("alone-now"), Card: "GPU-3", Policy: share.GuaranteedBurst, Class: share.NoClass, Limits: share.Limits{Cores: 30, Memory: 1024},
+					Ceiling: 100, State: "free", Held: 2 * time.Second, Wanted: 3 * time.Second, Throttled: time.Second,
+				},
+				MemoryLimit: 1 << 30,
 			}},
 		},
 	}}
