@@ -7,6 +7,8 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"regexp"
+	"strings"
 	"testing"
 	"time"
 
@@ -61,6 +63,33 @@ func TestStatusShowsWhatTheArbiterKnows(t *testing.T) {
 	require.NoError(t, p.wait())
 	_, err = p.status(t)
 	require.ErrorContains(t, err, "ask the arbiter: ", "nobody is there")
+}
+
+func TestTheHelpOfStatusTellsOfAllThatItShows(t *testing.T) {
+	t.Parallel()
+	share := nodeview.Share{Withheld: true}
+	share.State = "closed"
+	waits, drains := share, share
+	waits.Withheld, waits.Wants = false, true
+	drains.Withheld, drains.Draining = false, true
+	var said bytes.Buffer
+	require.NoError(t, nodeview.Node{Cards: []nodeview.Card{{Shares: []nodeview.Share{share, waits, drains}}}}.WriteTables(&said))
+	help := newStatus().Long
+	cells := regexp.MustCompile(` {2,}`)
+	for line := range strings.SplitSeq(said.String(), "\n") {
+		if !strings.HasPrefix(line, "CARD") {
+			continue
+		}
+		for _, column := range cells.Split(line, -1) {
+			require.Regexp(t, `(?m)^  ([A-Z0-9]+, )*`+column+`\b|; `+column+`: `, help)
+		}
+	}
+	for _, state := range regexp.MustCompile(`closed,\w+`).FindAllString(said.String(), -1) {
+		require.Contains(t, help, strings.TrimPrefix(state, "closed")+": ")
+	}
+	for _, state := range []string{"free", "open", "closed"} {
+		require.Contains(t, help, " "+state+": ")
+	}
 }
 
 func TestADebugSocketThatCannotBeMadeIsNoHarm(t *testing.T) {

@@ -22,8 +22,8 @@ func (n Node) WriteTables(w io.Writer) error {
 	}
 	cards := [][]string{{"CARD", "MODEL", "FREE CORES", "FREE OFFLINE", "FREE MEMORY", "USED MEMORY", "SLICE", "HOLDER", "SWITCHES"}}
 	shares := [][]string{{
-		"CARD", "NAMESPACE", "CLAIM", "REQUEST", "POLICY", "CLASS", "CORES", "CEILING", "LEASE", "RATE", "HELD", "WANTED", "THROTTLED", "PREEMPTED", "P50", "P99",
-		"MEMORY", "PIDS",
+		"CARD", "NAMESPACE", "CLAIM", "REQUEST", "POLICY", "CLASS", "CORES", "CEILING", "LEASE", "RATE", "HELD", "ENTITLED", "WANTED", "THROTTLED",
+		"PREEMPTED", "P50", "P99", "MEMORY", "PIDS",
 	}}
 	for i := range n.Cards {
 		c := &n.Cards[i]
@@ -87,7 +87,7 @@ func (s *Share) row() []string {
 	}
 	return []string{
 		string(s.Card), s.ID.Claim.Namespace, s.ID.Claim.Name, s.ID.Request, policy, string(s.Class), cores, ceiling, s.lease(),
-		s.rate(), s.sum(s.Held), s.sum(s.Wanted), s.sum(s.Throttled),
+		s.rate(), s.sum(s.Held), s.sum(s.Entitled), s.sum(s.Wanted), s.sum(s.Throttled),
 		strconv.FormatUint(s.Preemptions, 10), p50, p99, memory(s.MemoryUsed) + "/" + limit, table.OrNothing(strings.Join(pids, ",")),
 	}
 }
