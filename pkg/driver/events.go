@@ -15,6 +15,7 @@ import (
 	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/tools/record"
 
+	"github.com/tranche-dra/tranche/pkg/labels"
 	"github.com/tranche-dra/tranche/pkg/share"
 )
 
@@ -72,7 +73,7 @@ func (e *ClusterEvents) Pod(pod types.NamespacedName, uid types.UID, reason, mes
 // Node tells the administrator of this node: a warning, but for good news.
 func (e *ClusterEvents) Node(reason, message string) {
 	kind := corev1.EventTypeWarning
-	if reason == reasonRecovered {
+	if reason == reasonRecovered || reason == labels.ReasonChanged {
 		kind = corev1.EventTypeNormal
 	}
 	e.recorder.Event(e.node, kind, reason, shorten(message, maxEventMessage))

@@ -61,6 +61,12 @@ func TestClusterEvents(t *testing.T) {
 			namespace: "default", message: "m",
 			regarding: corev1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: "node1", UID: "node-uid"},
 		},
+		"on the node, of what its administrator wanted": {
+			nodeUID:   "node-uid",
+			tell:      func(e *driver.ClusterEvents) { e.Node("DefaultPolicyChanged", "m") },
+			namespace: "default", message: "m", kind: corev1.EventTypeNormal, reason: "DefaultPolicyChanged",
+			regarding: corev1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: "node1", UID: "node-uid"},
+		},
 		"on the node whose UID is not known, with a long message": {
 			tell:      func(e *driver.ClusterEvents) { e.Node("R", strings.Repeat("m", 2000)) },
 			namespace: "default", message: strings.Repeat("m", 1021) + "...",

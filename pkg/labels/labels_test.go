@@ -221,9 +221,24 @@ func TestTheDefaultPolicyFollowsTheNodesLabel(t *testing.T) {
 	nodes.Set("n2", "node1", nil)
 	becomes(t, d, share.GuaranteedBurst)
 	told := heard.told()
-	require.Len(t, told, 1)
-	require.Contains(t, told[0], `DefaultPolicyRefused metadata.labels[tranche.dev/default-policy]: Unsupported value: "fair"`)
-	require.Contains(t, told[0], "shares that name no policy get guaranteed-burst-share (built in)")
+	require.Len(t, told, 4)
+	require.Equal(t, "DefaultPolicyChanged shares that name no policy get native-burst-share (the node's label tranche.dev/default-policy)", told[0])
+	require.Contains(t, told[1], `DefaultPolicyRefused metadata.labels[tranche.dev/default-policy]: Unsupported value: "fair"`)
+	require.Contains(t, told[1], "shares that name no policy get guaranteed-burst-share (built in)")
+	require.Equal(t, "DefaultPolicyChanged shares that name no policy get best-effort (the node's label tranche.dev/default-policy)", told[2])
+	require.Equal(t, "DefaultPolicyChanged shares that name no policy get guaranteed-burst-share (built in)", told[3])
+}
+
+func TestALabelThatIsTakenAwayIsMended(t *testing.T) {
+	t.Parallel()
+	nodes, heard := &fixture.Objects{}, &events{}
+	nodes.Set("n", "node1", policyOf("fair"))
+	d := labels.NewDefaultPolicy(nodes, "node1", built(), heard)
+	run(t, d.Run)
+	becomes(t, d, share.GuaranteedBurst)
+	nodes.Set("n", "node1", nil)
+	require.Eventually(t, func() bool { return len(heard.told()) == 2 }, patient, time.Millisecond)
+	require.Equal(t, "DefaultPolicyChanged shares that name no policy get guaranteed-burst-share (built in)", heard.told()[1])
 }
 
 func TestANodeWithoutLabelsHasWhatIsConfigured(t *testing.T) {
@@ -250,7 +265,8 @@ func TestWhoMayNotReadNodesHasWhatIsConfigured(t *testing.T) {
 	nodes.Fail(nil)
 	nodes.Set("n", "node1", policyOf("fixed-share"))
 	becomes(t, d, share.Fixed)
-	require.Len(t, heard.told(), 1)
+	require.Len(t, heard.told(), 2)
+	require.Equal(t, "DefaultPolicyChanged shares that name no policy get fixed-share (the node's label tranche.dev/default-policy)", heard.told()[1])
 }
 
 func TestAnAPIServerThatIsAwayChangesNoPolicy(t *testing.T) {

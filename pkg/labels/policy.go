@@ -19,6 +19,8 @@ import (
 
 // Reasons of events on the node.
 const (
+	// ReasonChanged is no warning: the label says something else, and that holds.
+	ReasonChanged    = "DefaultPolicyChanged"
 	reasonRefused    = "DefaultPolicyRefused"
 	reasonUnreadable = "NodeLabelsUnreadable"
 )
@@ -137,6 +139,12 @@ func (d *DefaultPolicy) choose(ctx context.Context, labels map[string]string) {
 	if refused != "" && refused != d.refused {
 		klog.FromContext(ctx).Info("The node's label names no policy", "reason", refused)
 		d.events.Node(reasonRefused, refused)
+	}
+	d.mu.Lock()
+	changed := d.choice.Policy != "" && d.choice != choice
+	d.mu.Unlock()
+	if refused == "" && (changed || d.refused != "") {
+		d.events.Node(ReasonChanged, fmt.Sprintf("shares that name no policy get %s (%s)", choice.Policy, choice.Why))
 	}
 	d.refused = refused
 	d.set(ctx, choice)
