@@ -4,6 +4,7 @@ package view
 
 import (
 	"cmp"
+	"encoding/json"
 	"fmt"
 	stdslices "slices"
 
@@ -77,6 +78,22 @@ func shareOf(claim *resourceapi.ResourceClaim, result *resourceapi.DeviceRequest
 	return s
 }
 
+// measured is the policy that the share was prepared with, as the node's arbiter tells with
+// its figures; empty where it has told nothing.
+func measured(claim *resourceapi.ResourceClaim, result *resourceapi.DeviceRequestAllocationResult) share.Policy {
+	id := (*string)(result.ShareID)
+	for i := range claim.Status.Devices {
+		d := &claim.Status.Devices[i]
+		var status v1alpha1.ShareStatus
+		if d.Driver == result.Driver && d.Pool == result.Pool && d.Device == result.Device &&
+			(d.ShareID == nil) == (id == nil) && (id == nil || *d.ShareID == *id) && d.Data != nil &&
+			json.Unmarshal(d.Data.Raw, &status) == nil && status.Kind == v1alpha1.KindShareStatus {
+			return status.Policy
+		}
+	}
+	return ""
+}
+
 // configure finds policy and class as the node does, as far as the API server
 // knows them.
 func (s *Share) configure(result *resourceapi.DeviceRequestAllocationResult, all []resourceapi.DeviceAllocationConfiguration) error {
@@ -102,6 +119,8 @@ func (s *Share) configure(result *resourceapi.DeviceRequestAllocationResult, all
 	}
 	if merged.Policy != nil {
 		s.Policy = *merged.Policy
+	} else {
+		s.Policy = measured(s.claim, result)
 	}
 	if merged.Burst != nil {
 		s.BurstCeiling = merged.Burst.Ceiling

@@ -129,7 +129,7 @@ type Share struct {
 	Memory       card.MiB     `json:"memoryMiB"`
 	Whole        bool         `json:"whole"`
 	// Policy is empty where the default of the node decides: the API server
-	// does not know that.
+	// does not know that until the share has been measured beside others.
 	Policy share.Policy `json:"policy,omitempty"`
 	Class  share.Class  `json:"class,omitempty"`
 	// BurstCeiling as configured, nil where nothing was said.

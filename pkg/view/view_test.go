@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/yaml"
 
 	"github.com/tranche-dra/tranche/pkg/card"
@@ -138,6 +139,43 @@ func TestPolicyAndClass(t *testing.T) {
 			require.Equal(t, test.policy, got.Policy)
 			require.Equal(t, test.class, got.Class)
 			require.Equal(t, test.fails, got.ConfigError != "", got.ConfigError)
+		})
+	}
+}
+
+// The node's default was chosen when the share was prepared, and its arbiter tells of it.
+func TestThePolicyOfAPreparedShare(t *testing.T) {
+	t.Parallel()
+	const told = `{"apiVersion":"tranche.dev/v1alpha1","kind":"ShareStatus","policy":"native-burst-share","class":"none","from":"2026-01-01T00:00:00Z"}`
+	another := "2b9a4a2e-0000-4000-8000-000000000000"
+	for name, test := range map[string]struct {
+		data   string
+		change func(*resourceapi.AllocatedDeviceStatus)
+		policy share.Policy
+	}{
+		"that was measured":              {told, nil, share.NativeBurst},
+		"of which nothing is told":       {"", nil, ""},
+		"of which something else is":     {`{"kind":"Other","policy":"fixed-share"}`, nil, ""},
+		"of which nonsense is told":      {`{"kind":"ShareStatus","policy":5}`, nil, ""},
+		"beside another of the card":     {told, func(d *resourceapi.AllocatedDeviceStatus) { d.ShareID = &another }, ""},
+		"beside one of another card":     {told, func(d *resourceapi.AllocatedDeviceStatus) { d.Device = "other" }, ""},
+		"beside one of another driver's": {told, func(d *resourceapi.AllocatedDeviceStatus) { d.Driver = "gpu.example.com" }, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			o := load(t, "share-a-card")
+			o.Claims = o.Claims[len(o.Claims)-1:]
+			result := &o.Claims[0].Status.Allocation.Devices.Results[0]
+			id := string(*result.ShareID)
+			device := resourceapi.AllocatedDeviceStatus{Driver: result.Driver, Pool: result.Pool, Device: result.Device, ShareID: &id}
+			if test.data != "" {
+				device.Data = &runtime.RawExtension{Raw: []byte(test.data)}
+			}
+			if test.change != nil {
+				test.change(&device)
+			}
+			o.Claims[0].Status.Devices = append(o.Claims[0].Status.Devices, device)
+			require.Equal(t, test.policy, view.Of(o).Shares[0].Policy)
 		})
 	}
 }
