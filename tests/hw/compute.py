@@ -14,7 +14,7 @@ import sys
 import time
 
 import nvml
-from figures import points, quantile, shares_of
+from figures import error_allowed, points, quantile, shares_of
 from stage import Actor, Fault, Utilisation
 
 MS = 1e-3
@@ -157,10 +157,10 @@ class Compute:
             got = shares_of([a.said.rate(begin, end) for a in actors])
             return max(abs(100 * g - w) for g, w in zip(got, want))
 
-        whole = shares_of(self.rates(actors))
-        self.table.add(f"{name}: farthest from it, over {self.seconds - self.settled:g} s", far(self.settled, self.seconds), "points", 0.5, "XSched 0.25")
+        whole, watched = shares_of(self.rates(actors)), self.seconds - self.settled
+        self.table.add(f"{name}: farthest from it, over {watched:g} s", far(self.settled, self.seconds), "points", error_allowed(watched), "XSched 0.25")
         if windows:
-            self.table.add(f"{name}: farthest from it, over 1 s", max(far(*w) for w in windows), "points", 2)
+            self.table.add(f"{name}: farthest from it, over 1 s", max(far(*w) for w in windows), "points", error_allowed(1))
         return f"{points(whole)}, {said}"
 
     def fixed(self):
@@ -333,5 +333,5 @@ class Compute:
         self.stage.play(actors, self.seconds, patience=IMPORTING)
         rates = self.rates(actors)
         parts, together = shares_of(rates), sum(rates) / self.rates([alone])[0]
-        self.table.add(f"PyTorch 30/70, {how}: farthest from it", max(abs(100 * p - w) for p, w in zip(parts, (30, 70))), "points", 2)
+        self.table.add(f"PyTorch 30/70, {how}: farthest from it", max(abs(100 * p - w) for p, w in zip(parts, (30, 70))), "points", error_allowed(self.seconds - self.settled))
         return f"{points(parts)}, together {points([together])} % of one alone"

@@ -33,6 +33,15 @@ def shares_of(values):
     return [v / total if total else 0.0 for v in values]
 
 
+def error_allowed(seconds):
+    """Points by which a tenant may miss its share over so many seconds.
+
+    >>> [error_allowed(s) for s in (0.8, 1, 3, 9.9, 10, 60)]
+    [2, 2, 2, 2, 0.5, 0.5]
+    """
+    return 0.5 if seconds >= 10 else 2
+
+
 class Table:
     """Figures with what they should be, which nobody is failed for: they are of this card and this hour."""
 
@@ -45,7 +54,24 @@ class Table:
             target, holds = f"at most {number(most)} {unit}", "yes" if value <= most else "NO"
         self.rows.append((figure, target, reference or "-", f"{number(value)} {unit}", holds))
 
-    def print(self):
+    def print(self, simulated):
+        """Prints them, and what a NO means.
+
+        >>> table = Table()
+        >>> table.print(False)
+        >>> table.add("pause", 60, "ms", 50)
+        >>> table.print(False)
+        <BLANKLINE>
+        FIGURE  TARGET         REFERENCE  MEASURED  HOLDS
+        pause   at most 50 ms  -          60 ms     NO
+        <BLANKLINE>
+        NO is a figure that misses its target, and no failure. The figures of a busy machine mean nothing: measure again.
+        >>> table.add("pause", 40, "ms", 50)
+        >>> table.print(True) # doctest: +ELLIPSIS
+        <BLANKLINE>
+        ...
+        NO is a figure that misses its target, and no failure. The figures of a simulated card mean nothing.
+        """
         if not self.rows:
             return
         rows = [("FIGURE", "TARGET", "REFERENCE", "MEASURED", "HOLDS"), *self.rows]
@@ -53,6 +79,8 @@ class Table:
         print()
         for row in rows:
             print("  ".join([f"{cell:{width}}" for cell, width in zip(row, widths)] + [row[4]]))
+        whose = "simulated card mean nothing." if simulated else "busy machine mean nothing: measure again."
+        print(f"\nNO is a figure that misses its target, and no failure. The figures of a {whose}")
 
 
 class Said:

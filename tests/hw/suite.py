@@ -287,7 +287,7 @@ class Suite:
         for name, result, detail, seconds in self.rows:
             first = detail.splitlines()[0] if detail else ""
             print(f"{name:{width}}  {result:7}  {seconds:7.1f}  {first}")
-        self.table.print()
+        self.table.print(self.options.simulated)
         failed = sum(row[1] == "FAILED" for row in self.rows)
         if failed:
             with open(os.path.join(self.dir, "arbiter.log"), encoding="utf-8", errors="replace") as log:

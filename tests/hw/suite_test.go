@@ -44,6 +44,8 @@ func TestTheSuitePassesWhereTheRuntimeLimits(t *testing.T) {
 	require.Contains(t, said, "the runtime is mounted over the driver's files")
 	require.Contains(t, said, " 0 failed, ")
 	require.NotContains(t, said, "no time is left")
+	require.Regexp(t, `20/30/50: farthest from it, over 0\.8 s +at most 2 points `, said)
+	require.Contains(t, said, "\nNO is a figure that misses its target, and no failure. The figures of a simulated card mean nothing.\n")
 	require.NotRegexp(t, `(?m)^[^P\n].* skipped +\d`, said, "all but PyTorch has been tried")
 }
 

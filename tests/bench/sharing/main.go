@@ -222,11 +222,11 @@ func begin(ctx context.Context, args []string) error {
 	if err := bench.Report(os.Stdout, name, o.out, rows); err != nil {
 		return errors.Join(failed, err)
 	}
-	return errors.Join(failed, o.tellMachine(before))
+	return errors.Join(failed, o.tellMachine(before, len(bench.Missed(rows)) > 0))
 }
 
-// tellMachine says whether the machine was the limit.
-func (o options) tellMachine(before ticks) error {
+// tellMachine says whether the machine was the limit, of what missed its target too.
+func (o options) tellMachine(before ticks, missed bool) error {
 	after, err := processors()
 	if err != nil {
 		return err
@@ -235,12 +235,21 @@ func (o options) tellMachine(before ticks) error {
 	if err != nil {
 		return err
 	}
-	fmt.Printf("The machine's processors were idle for %.0f %% of the time; load now %s\n", after.idleSince(before),
-		strings.Join(strings.Fields(string(load))[:3], " "))
+	fmt.Print(machineWas(after.idleSince(before), strings.Join(strings.Fields(string(load))[:3], " "), missed))
 	if o.traces != "" {
 		fmt.Println("Runs of each card are in", filepath.Clean(o.traces))
 	}
 	return nil
+}
+
+// machineWas says how idle the machine was, in percent, and what that means. No bound is drawn
+// between busy and not: it depends on how many processors there are.
+func machineWas(idle float64, load string, missed bool) string {
+	said := fmt.Sprintf("The machine's processors were idle for %.0f %% of the time; load now %s\n", idle, load)
+	if missed {
+		said += "Measure a NO of a busy machine again: two processors with nothing else to do are idle for 78 to 92 % of the time\n"
+	}
+	return said
 }
 
 // measure runs each scenario with each contender, in turn. Beside an error are the rows

@@ -199,6 +199,13 @@ func TestWhyThereIsNothingToJudge(t *testing.T) {
 		"the machine stood still near each wake, of which there were 1; processors idle 0 %, stood still for 1000 ms")
 }
 
+func TestANOOfABusyMachineIsToBeMeasuredAgain(t *testing.T) {
+	t.Parallel()
+	const machine = "The machine's processors were idle for 15 % of the time; load now 3.25 4.25 3.14\n"
+	require.Equal(t, machine, machineWas(15.2, "3.25 4.25 3.14", false))
+	require.Regexp(t, "^"+machine+"Measure a NO of a busy machine again: .*\n$", machineWas(15.2, "3.25 4.25 3.14", true))
+}
+
 func TestProcessorsThatAreIdle(t *testing.T) {
 	t.Parallel()
 	before, err := parseTicks("cpu  100 0 50 800 50 0 0 0 0 0\ncpu0 1 2 3\n")
