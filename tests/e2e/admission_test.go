@@ -15,6 +15,7 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/tranche-dra/tranche/tests/kube"
 )
@@ -30,7 +31,7 @@ func TestWrongRequestsAreRefusedAtOnceWithAdvice(t *testing.T) {
 		"only memory":             {kube.Request("gpu", "share.tranche.dev", 1, kube.Amounts{"memory": "4Gi"}), []string{"gpu", "cores"}},
 		"only cores":              {kube.Request("gpu", "share.tranche.dev", 1, kube.Amounts{"cores": "30"}), []string{"gpu", "memory"}},
 		"a negative value":        {kube.Request("gpu", "share.tranche.dev", 1, kube.Share("-5", "4Gi")), []string{"-5", "0 to 100"}},
-		"half a percent":          {kube.Request("gpu", "share.tranche.dev", 1, kube.Share("500m", "4Gi")), []string{"500m"}},
+		"half a percent":          {kube.Request("gpu", "share.tranche.dev", 1, kube.Share("500m", "4Gi")), []string{"500m", "did you mean 50?"}},
 		"negative memory":         {kube.Request("gpu", "share.tranche.dev", 1, kube.Share("30", "-1Gi")), []string{"-1Gi", "256Mi"}},
 		"memory off the step":     {kube.Request("gpu", "share.tranche.dev", 1, kube.Share("30", "300500Ki")), []string{"300500Ki", "1Mi"}},
 		"too little memory":       {kube.Request("gpu", "share.tranche.dev", 1, kube.Share("30", "255Mi")), []string{"255Mi", "256Mi"}},
@@ -38,6 +39,7 @@ func TestWrongRequestsAreRefusedAtOnceWithAdvice(t *testing.T) {
 		"an unknown capacity":     {kube.Request("gpu", "share.tranche.dev", 1, kube.Amounts{"cores": "30", "memory": "4Gi", "core": "2"}), []string{"core"}},
 		"a share of nothing":      {kube.Request("gpu", "share.tranche.dev", 1, nil), []string{"card.tranche.dev"}},
 		"an offline share on top": {kube.Request("gpu", "offline.tranche.dev", 1, kube.Amounts{"cores": "10", "offlineCores": "20", "memory": "4Gi"}), []string{"cores: 0"}},
+		"offline without cores":   {kube.Request("gpu", "offline.tranche.dev", 1, kube.Amounts{"offlineCores": "20", "memory": "4Gi"}), []string{"an offline share names cores: 0, offlineCores and memory"}},
 		"more than 32 cards":      {kube.Request("gpu", "card.tranche.dev", 33, nil), []string{"more than 32", "several claims"}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -56,6 +58,25 @@ func TestWrongRequestsAreRefusedAtOnceWithAdvice(t *testing.T) {
 			}
 		})
 	}
+}
+
+func TestConfigForADriverThatIsNearlyOursIsRefused(t *testing.T) {
+	n := newTeam(t, "misspelt")
+	spec := resourceapi.ResourceClaimSpec{Devices: resourceapi.DeviceClaim{
+		Requests: []resourceapi.DeviceRequest{kube.Request("gpu", "share.tranche.dev", 1, kube.Share("10", "1Gi"))},
+		Config: []resourceapi.DeviceClaimConfiguration{{DeviceConfiguration: resourceapi.DeviceConfiguration{Opaque: &resourceapi.OpaqueDeviceConfiguration{
+			Parameters: runtime.RawExtension{Raw: []byte(`{"apiVersion":"tranche.dev/v1alpha1","kind":"ShareConfig","policy":"fixed-share"}`)},
+		}}}},
+	}}
+	for _, driver := range []string{"tranche.dev", "gpus.tranche.dev", "gpu.trance.dev"} {
+		spec.Devices.Config[0].Opaque.Driver = driver
+		_, err := client.ResourceV1().ResourceClaims(n.name).Create(t.Context(), &resourceapi.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Name: "c"}, Spec: spec}, metav1.CreateOptions{})
+		require.True(t, apierrors.IsForbidden(err), "%s: %v", driver, err)
+		require.ErrorContains(t, err, "config 0 is for driver "+driver+": a share has config for driver gpu.tranche.dev only")
+	}
+	spec.Devices.Config[0].Opaque.Driver = "gpu.tranche.dev"
+	_, err := client.ResourceV1().ResourceClaims(n.name).Create(t.Context(), &resourceapi.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Name: "c"}, Spec: spec}, metav1.CreateOptions{})
+	require.NoError(t, err)
 }
 
 func TestAClaimThatWasAdmittedCanStillBeChangedAndDeleted(t *testing.T) {
