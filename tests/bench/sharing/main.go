@@ -242,12 +242,11 @@ func (o options) tellMachine(before ticks, missed bool) error {
 	return nil
 }
 
-// machineWas says how idle the machine was, in percent, and what that means. No bound is drawn
-// between busy and not: it depends on how many processors there are.
+// machineWas says how idle the machine was, in percent, and what that means.
 func machineWas(idle float64, load string, missed bool) string {
 	said := fmt.Sprintf("The machine's processors were idle for %.0f %% of the time; load now %s\n", idle, load)
 	if missed {
-		said += "Measure a NO of a busy machine again: two processors with nothing else to do are idle for 78 to 92 % of the time\n"
+		said += "Measure a NO of a busy machine again\n"
 	}
 	return said
 }

@@ -203,7 +203,7 @@ func TestANOOfABusyMachineIsToBeMeasuredAgain(t *testing.T) {
 	t.Parallel()
 	const machine = "The machine's processors were idle for 15 % of the time; load now 3.25 4.25 3.14\n"
 	require.Equal(t, machine, machineWas(15.2, "3.25 4.25 3.14", false))
-	require.Regexp(t, "^"+machine+"Measure a NO of a busy machine again: .*\n$", machineWas(15.2, "3.25 4.25 3.14", true))
+	require.Regexp(t, "^"+machine+"Measure a NO of a busy machine again\n$", machineWas(15.2, "3.25 4.25 3.14", true))
 }
 
 func TestProcessorsThatAreIdle(t *testing.T) {
