@@ -36,7 +36,7 @@ func (t *tenant) bound(now lease.Time) {
 		window = aloneWindow
 	}
 	t.window = window
-	each := uint64(max(window/time.Duration(max(t.busy, 1)), shortestWindow)) //nolint:gosec // not negative
+	each := uint64(max(window/time.Duration(max(t.busy, 1)), shortestWindow))
 	if t.grant.Window.Load() != each {
 		t.grant.Window.Store(each)
 	}

@@ -17,7 +17,7 @@ func TestWhoIsAloneForLongMayHaveMoreInFlight(t *testing.T) {
 	const ms = time.Millisecond
 	p := play(newDivided(map[share.Key]int{"some": 2, "other": 1}))
 	window := func() time.Duration {
-		return time.Duration(p.tenants["some"].grant.Window.Load()) //nolint:gosec // of ours
+		return time.Duration(p.tenants["some"].grant.Window.Load())
 	}
 	wants := func(want uint32) {
 		p.demands["other"][0].Wants.Store(want)

@@ -72,7 +72,7 @@ func TestShortKernelsOfManyStreamsAreTimed(t *testing.T) {
 				began, used := clock(), d.Used.Load()
 				until(t, "many kernels", func() bool { return len(g.runs(began)) > 500 })
 				g.close(d)
-				saw, ran := time.Duration(d.Used.Load()-used), g.ran(began) //nolint:gosec // of a minute
+				saw, ran := time.Duration(d.Used.Load()-used), g.ran(began)
 				g.set(wire.LeaseOpen)
 				if ran == 0 || saw >= known*ran {
 					return false, fmt.Errorf("it used the card for %s and was seen to use %s", ran, saw)
