@@ -106,21 +106,6 @@ func (s *Scheduler) review(b *board, now Time) {
 	}
 }
 
-// distrust who was not waited for, and has not drained by now. The holder is closed again, and waits as if
-// it had not been opened: it is not known to use the card beside work that goes on, nor how much.
-func (s *Scheduler) distrust(b *board, now Time) {
-	for _, t := range b.tenants {
-		if !t.draining || !t.trusted() || now < t.shut+quickDrain {
-			continue
-		}
-		t.quick = 0
-		if h := b.holder; h != nil && h.gang == nil && h.wants && !b.clear(h, now) {
-			s.shut(h, nil, now)
-			h.woke = h.roused
-		}
-	}
-}
-
 // free opens the card to a tenant who is alone there and may use all of it.
 func (b *board) free(s *Scheduler, now Time) {
 	for _, t := range b.tenants {

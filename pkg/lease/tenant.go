@@ -160,26 +160,6 @@ func (t *tenant) urgent() bool {
 	return t.woke || t.own.stuck
 }
 
-// That a tenant which launches little at a time has drained takes longer to say than to do. After so
-// many such drains in a row it is not waited for.
-const (
-	quickDrain  = 200 * time.Microsecond
-	quickDrains = 4
-)
-
-// drained: the tenant took so long to drain.
-func (t *tenant) drained(took time.Duration) {
-	if t.quick++; took > quickDrain {
-		t.quick = 0
-	}
-}
-
-// trusted to have drained as soon as it is closed.
-func (t *tenant) trusted() bool { return t.quick >= quickDrains && t.gang == nil }
-
-// trusts tells whether the tenant does not wait until another one has drained.
-func (t *tenant) trusts(o *tenant) bool { return o.trusted() && t.gang == nil && t.lower == o.lower }
-
 // same lags but for rounding, ns.
 const same = 10
 
