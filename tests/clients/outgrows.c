@@ -82,7 +82,7 @@ static void deep(void)
 		streams[i] = new_stream();
 	for (;;) {
 		for (unsigned i = 0; i < STREAMS; i++)
-			launch(900, LONG / 20, streams[i]);
+			launch(900, LONG / 2, streams[i]);
 		say("queued");
 		TRY(cuCtxSynchronize());
 	}
