@@ -29,21 +29,18 @@ func TestALaunchThatOthersWaitForIsLetGo(t *testing.T) {
 	g.set(wire.LeaseOpen)
 	p := begin(t, g.box, "estimates", "held")
 	expect(t, p, "ok")
-	var idle []time.Duration
 	until(t, "the card to tell of its work", func() bool {
-		runs, busy := g.runs(0), time.Duration(0)
-		idle = nil
-		for i, run := range runs {
-			busy += run.End - run.Start
-			if i > 0 {
-				idle = append(idle, run.Start-runs[i-1].End)
-			}
-		}
-		return busy > 4*(rounds-1)*brief // in each of two kernels, which may be one run, twice
+		return g.ran(0) > 4*(rounds-1)*brief // in each of two kernels, which may be one run, twice
 	})
+	var idle []time.Duration
+	runs := g.runs(0)
+	for i := 1; i < len(runs); i++ {
+		idle = append(idle, runs[i].Start-runs[i-1].End)
+	}
 	slices.Sort(idle)
 	require.Greater(t, idle[len(idle)-rounds+1], late*9/10, "it was late in each round")
-	require.Less(t, idle[len(idle)-rounds-rounds/2], late/15, "the card was idle for that in half of the rounds: %v", idle)
+	// In the others it may be so for want of a processor, and here and there between two rounds.
+	require.Less(t, idle[len(idle)-2*rounds+rounds/4], late/15, "the card was idle for that in three quarters of the rounds: %v", idle)
 }
 
 // Where what is let go does not end them, it would pile up behind long kernels.
