@@ -210,13 +210,16 @@ func TestAFinishedPodGivesItsShareBack(t *testing.T) {
 	job := kube.Sleeper("job")
 	kube.Use(job, 0, "gpu", "big")
 	job.Spec.RestartPolicy = corev1.RestartPolicyNever
-	job.Spec.Containers[0].Command = []string{"/bin/busybox", "sleep", "2"}
+	job.Spec.Containers[0].Command = []string{"/bin/busybox", "sh", "-c", "until test -e /tmp/end; do sleep 0.1; done"}
+	job.Spec.Containers[0].VolumeMounts = []corev1.VolumeMount{{Name: "tmp", MountPath: "/tmp"}}
+	job.Spec.Volumes = []corev1.Volume{{Name: "tmp", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}}}
 	n.create(t, job)
 	n.ready(t, "job")
 	next := kube.Sleeper("next")
 	kube.Use(next, 0, "gpu", "big")
 	n.create(t, next)
 	n.waits(t, "next")
+	n.inside(t, "job", "main", "touch /tmp/end")
 	n.ready(t, "next")
 	done, err := client.CoreV1().Pods(n.name).Get(t.Context(), "job", metav1.GetOptions{})
 	require.NoError(t, err, "the finished pod is still there")
