@@ -4,6 +4,7 @@ package driver
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -134,11 +135,16 @@ func (p plugin) insist(ctx context.Context, do func(context.Context) error, tell
 	defer cancel()
 	backoff := p.timing.backoff()
 	start, told := time.Now(), false
+	var cause error
 	for attempt := 1; ; attempt++ {
 		err := do(ctx)
+		if cause != nil && ctx.Err() != nil && errors.Is(err, ctx.Err()) {
+			err = cause // a try that the deadline cut short knows nothing better
+		}
 		if err == nil || !prepare.IsTransient(err) {
 			return err
 		}
+		cause = err
 		if !told && time.Since(start) >= p.timing.Tell {
 			tell(err)
 			told = true

@@ -134,6 +134,30 @@ func TestInsistUsesKubeletsTimeAndLeavesSomeForTheAnswer(t *testing.T) {
 	}
 }
 
+func TestWhatTheDeadlineCutsShortDoesNotHideWhyItWasTriedAgain(t *testing.T) {
+	t.Parallel()
+	for name, cut := range map[string]func(error) error{
+		"as a fault that may be gone": func(err error) error { return transient{err} },
+		"as it is":                    func(err error) error { return err },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				p := plugin{&Driver{timing: Timing{}.withDefaults(), lastTry: make(chan struct{})}}
+				tries := 0
+				err := p.insist(t.Context(), func(ctx context.Context) error {
+					if tries++; tries < 3 {
+						return transient{errors.New("2 of 2 slots are taken")}
+					}
+					<-ctx.Done() // somebody else has the lock
+					return cut(fmt.Errorf("lock reservations: %w", ctx.Err()))
+				}, func(error) {})
+				require.EqualError(t, err, "2 of 2 slots are taken (tried 3 times)")
+			})
+		})
+	}
+}
+
 func TestCorrectionsWithoutEndSlowDown(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
