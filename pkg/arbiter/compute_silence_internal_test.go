@@ -152,6 +152,20 @@ func TestWhoHasNothingToSayIsNotTakenForStopped(t *testing.T) {
 		p.pass(2 * time.Second)
 		require.Equal(t, 1, silent(p, "long"))
 	})
+	t.Run("with a kernel that takes long, beside processes that have drained", func(t *testing.T) {
+		t.Parallel()
+		p := play(newDivided(map[share.Key]int{"long": 4, "other": 1}))
+		p.pass(100 * time.Millisecond)
+		long := p.demands["long"][0]
+		p.stopped[long] = true
+		long.Ends.Store(uint64(p.now + 10*time.Second))
+		p.pass(time.Second)
+		require.Equal(t, time.Second/2, p.had("long", time.Second), "the card has work of one process of each")
+		long.Ends.Store(0)
+		delete(p.stopped, long)
+		p.pass(20 * time.Second)
+		require.InDelta(t, time.Second/2, p.had("long", time.Second), float64(time.Second/20))
+	})
 	t.Run("that waits for long", func(t *testing.T) {
 		t.Parallel()
 		p := play(newDivided(map[share.Key]int{"waits": 1, "other": 1}))

@@ -37,6 +37,8 @@ type tenant struct {
 	// wants and busy, the number of processes that want, as they were at the last look.
 	wants bool
 	busy  int
+	// running is how many processes have something in flight, or may have, as the scheduler knows it.
+	running int
 	// waits: threads of it wait for the lease.
 	waits bool
 	// silent is how many processes do not count because they say nothing.
@@ -201,7 +203,7 @@ func (c *compute) withhold(key share.Key, withheld bool, now lease.Time) {
 // look reads what the processes of a share say, and tells the scheduler what is new:
 // whether anything is. Any of it may be a lie, which is the liar's loss.
 func (c *compute) look(t *tenant, now lease.Time) (told bool) {
-	busy, waits, draining := 0, false, false
+	busy, running, waits := 0, 0, false
 	t.ends, t.silent = 0, 0
 	left := now // when nothing will be in flight any more
 	for i := range t.askers {
@@ -216,13 +218,14 @@ func (c *compute) look(t *tenant, now lease.Time) (told bool) {
 		busy++
 		waits = waits || is.waiting != 0
 		if !t.endedBy(is.drained) {
-			draining = true
+			running++
 			t.ends = max(t.ends, is.ends)
 		} else if is.ends <= now+wire.LeaseLead {
 			left = max(left, is.ends)
 		}
 	}
 	t.waits = waits
+	draining := running > 0
 	if wants := busy > 0; wants != t.wants {
 		t.wants, told = wants, true
 		c.scheduler.Wants(now, t.Key, wants)
@@ -234,9 +237,9 @@ func (c *compute) look(t *tenant, now lease.Time) (told bool) {
 	}
 	if t.busy != busy {
 		t.busy = busy
-		c.scheduler.Processes(now, t.Key, busy)
 		t.bound(now)
 	}
+	c.count(t, running, now)
 	switch {
 	case t.draining && !draining:
 		t.draining, told = false, true
@@ -247,6 +250,15 @@ func (c *compute) look(t *tenant, now lease.Time) (told bool) {
 		c.scheduler.Lags(now, t.Key)
 	}
 	return told
+}
+
+// count the processes that the hardware gives turns where work of others is in flight: of a share that drains
+// those that have drained already have none.
+func (c *compute) count(t *tenant, running int, now lease.Time) {
+	if t.running != running {
+		t.running = running
+		c.scheduler.Processes(now, t.Key, running)
+	}
 }
 
 // endedBy tells whether a process that named this word has nothing in flight: it is
@@ -296,6 +308,7 @@ func (c *compute) change(t *tenant, to lease.Grant, now lease.Time) {
 	}
 	if to.State != lease.Closed {
 		t.draining = false
+		c.count(t, t.busy, now)
 	}
 	t.lane.beat(now)
 	t.word = word

@@ -161,7 +161,7 @@ func (s *Scheduler) want(t *tenant, wants bool) {
 	s.touch(t)
 }
 
-// Processes of the tenant that want the card, 1 until it is told: the hardware divides the card among those of
+// Processes of the tenant that may have something in flight, 1 until it is told: the hardware divides the card among those of
 // all tenants that have something in flight.
 func (s *Scheduler) Processes(now Time, key share.Key, n int) {
 	if t := s.find(now, key); t != nil {

@@ -51,7 +51,7 @@ type tenant struct {
 	// its ceiling lets it have the card for. Nanoseconds.
 	balance, room float64
 	entitled      float64
-	// processes that want the card, of which each has one of the hardware's turns where work of several
+	// processes that may have something in flight, of which each has one of the hardware's turns where work of several
 	// is in flight. charge is what the tenant had in the time that is being accounted for.
 	processes int
 	charge    time.Duration
