@@ -303,13 +303,17 @@ func TestWithoutAnArbiterTheTimetableRules(t *testing.T) {
 	for name, leave := range map[string]func(g gated){
 		"it is killed":  func(g gated) { g.disappear() },
 		"it is stopped": func(g gated) { g.setBeats(false) },
+		"it is stopped, and had nobody else to think of": func(g gated) {
+			g.grant.at.Window.Store(uint64(40 * handWindow))
+			g.setBeats(false)
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			g := newGated(t)
 			g.timetable(period, start, length)
 			g.set(wire.LeaseOpen)
-			p := worker(t, g, "seconds=60", "kernels=200000")
+			p := worker(t, g, "seconds=60", "kernels=200000", "ahead=16")
 			until(t, "work", func() bool { return len(g.runs(0)) > 10 })
 			d := g.demand(0)
 			word := g.set(wire.LeaseClosed)

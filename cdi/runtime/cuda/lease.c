@@ -48,8 +48,12 @@ uint64_t meter_window(const struct meter *meter)
 	uint64_t window = UINT64_MAX;
 
 	for (size_t i = 0; i < meter->leases; i++) {
-		uint64_t ns = __atomic_load_n(&session_grant(meter->lease[i].share)->window, __ATOMIC_RELAXED);
+		const struct lease *lease = &meter->lease[i];
+		uint64_t ns = __atomic_load_n(&session_grant(lease->share)->window, __ATOMIC_RELAXED);
 
+		/* Nobody takes a wide one back from who goes on by the timetable, beside whoever has come. */
+		if (ns > WINDOW_NS && (session_alone(lease->share) || __atomic_load_n(&lease->still, __ATOMIC_RELAXED)))
+			ns = WINDOW_NS;
 		if (ns != 0 && ns < window)
 			window = ns;
 	}
