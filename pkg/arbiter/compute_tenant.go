@@ -104,7 +104,9 @@ func (c *compute) put(d cdi.ShareDocument, grant *wire.Grant, now lease.Time) {
 		l.tenants = append(l.tenants, t)
 	}
 	t.Tenant = tenantOf(d)
-	t.bound(now)
+	for _, each := range t.lane.tenants {
+		each.bound(now)
+	}
 	c.putGang(t.claim, now)
 	t.lane.schedule()
 	t.lane.beat(now)

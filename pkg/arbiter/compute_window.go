@@ -3,6 +3,7 @@
 package arbiter
 
 import (
+	"slices"
 	"time"
 
 	"github.com/tranche-dra/tranche/pkg/lease"
@@ -21,7 +22,8 @@ const (
 	// aloneWindow is that of a share whose card nobody else has wanted for aloneAfter. Programs launch
 	// ahead of what runs so that they can do other things meanwhile: with 1 ms of work in flight the card
 	// is idle whenever they do so for longer. Who wants the card then waits for it once, which
-	// is within the 20 ms in which idle compute is handed back.
+	// is within the 20 ms in which idle compute is handed back; but not beside online shares, which may
+	// have a request now and then.
 	aloneWindow = 8 * time.Millisecond
 	aloneAfter  = time.Second
 )
@@ -32,7 +34,7 @@ func (t *tenant) bound(now lease.Time) {
 	switch {
 	case t.Class == share.Offline:
 		window = offlineWindow
-	case t.alone != forever && now-t.alone >= aloneAfter:
+	case t.alone != forever && now-t.alone >= aloneAfter && !t.besideOnline():
 		window = aloneWindow
 	}
 	t.window = window
@@ -53,6 +55,11 @@ func (t *tenant) judgeAlone(now lease.Time) {
 	t.bound(now)
 }
 
+// besideOnline tells whether there is another share on the card that is online.
+func (t *tenant) besideOnline() bool {
+	return slices.ContainsFunc(t.lane.tenants, func(o *tenant) bool { return o != t && o.Class == share.Online })
+}
+
 // widen the windows of shares whose time has come.
 func (c *compute) widen(now lease.Time) {
 	for _, t := range c.tenants {
@@ -64,7 +71,7 @@ func (c *compute) widen(now lease.Time) {
 
 // widensAt is when the share may have more in flight if nobody else wants the card until then.
 func (t *tenant) widensAt() lease.Time {
-	if t.alone == forever || !t.wants || t.Class == share.Offline || t.window == aloneWindow {
+	if t.alone == forever || !t.wants || t.Class == share.Offline || t.window == aloneWindow || t.besideOnline() {
 		return forever
 	}
 	return t.alone + aloneAfter

@@ -44,6 +44,17 @@ func TestWhoIsAloneForLongMayHaveMoreInFlight(t *testing.T) {
 
 func TestNobodyIsAloneWhoseWorkOthersWaitFor(t *testing.T) {
 	t.Parallel()
+	beside := play(newDivided(map[share.Key]int{"some": 1, "online": 1}))
+	beside.demands["online"][0].Wants.Store(0)
+	beside.pass(3 * time.Second)
+	some := beside.tenants["some"]
+	require.EqualValues(t, aloneWindow, some.grant.Window.Load())
+	beside.classed("online", share.Online)
+	require.EqualValues(t, shareWindow, some.grant.Window.Load(), "its requests come at any time")
+	require.Equal(t, forever, some.widensAt())
+	beside.pass(3 * time.Second)
+	require.EqualValues(t, shareWindow, some.grant.Window.Load())
+
 	p := play(newDivided(map[share.Key]int{"offline": 1, "fixed": 1}))
 	p.classed("offline", share.Offline)
 	p.demands["fixed"][0].Wants.Store(0)
