@@ -2,8 +2,9 @@
  *
  * storm PROCESSES THREADS ROUNDS [BYTES]
  *
- * (PROCESSES may be "self": the program itself, and no other.) A line "races" says that a
- * process is at it.
+ * (PROCESSES may be "self": the program itself, and no other; or "tells", which is the same, and says
+ * "round racer=N at=NS" whenever a thread has ended a round.) A line "races" says that a process is
+ * at it.
  *
  * Processes race for the memory of one card, each with some threads: every
  * thread takes blocks by all kinds until it is refused, and frees them again,
@@ -22,6 +23,7 @@ struct racer {
 	CUcontext context;
 	uint64_t seed;
 	unsigned rounds;
+	bool tells; /* of each round when it ends */
 	size_t bytes;
 	uint64_t takes, refusals;
 };
@@ -57,11 +59,15 @@ static void *race(void *argument)
 			n++;
 		}
 		drop_all(held, n);
+		if (r->tells) {
+			printf("round racer=%" PRIu64 " at=%" PRIu64 "\n", r->seed, now_ns());
+			fflush(stdout);
+		}
 	}
 	return NULL;
 }
 
-static void run_threads(unsigned threads, unsigned rounds, size_t bytes, uint64_t seed)
+static void run_threads(unsigned threads, unsigned rounds, size_t bytes, uint64_t seed, bool tells)
 {
 	struct racer racer[64];
 	pthread_t thread[64];
@@ -81,7 +87,7 @@ static void run_threads(unsigned threads, unsigned rounds, size_t bytes, uint64_
 	}
 	say("races");
 	for (unsigned i = 0; i < threads; i++) {
-		racer[i] = (struct racer){.context = context, .seed = seed * 1000 + i, .rounds = rounds, .bytes = bytes};
+		racer[i] = (struct racer){.context = context, .seed = seed * 1000 + i, .rounds = rounds, .tells = tells, .bytes = bytes};
 		HOLDS(!pthread_create(&thread[i], NULL, race, &racer[i]));
 	}
 	for (unsigned i = 0; i < threads; i++) {
@@ -105,8 +111,8 @@ int main(int argc, char **argv)
 	rounds = (unsigned)number(argv[3]);
 	if (argc > 4)
 		bytes = number(argv[4]);
-	if (!strcmp(argv[1], "self")) {
-		run_threads(threads, rounds, bytes, 1);
+	if (!strcmp(argv[1], "self") || !strcmp(argv[1], "tells")) {
+		run_threads(threads, rounds, bytes, 1, !strcmp(argv[1], "tells"));
 		return 0;
 	}
 	processes = (unsigned)number(argv[1]);
@@ -117,7 +123,7 @@ int main(int argc, char **argv)
 		HOLDS(pid >= 0);
 		if (!pid) {
 			prctl(PR_SET_PDEATHSIG, SIGKILL);
-			run_threads(threads, rounds, bytes, i + 1);
+			run_threads(threads, rounds, bytes, i + 1, false);
 			exit(0);
 		}
 	}

@@ -5,7 +5,9 @@
 package runtime_test
 
 import (
+	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -162,11 +164,11 @@ func TestASecondArbiterStandsByAndTakesOver(t *testing.T) {
 // above the limit and nobody is left behind.
 func TestTheArbiterDiesAgainAndAgainWhileProcessesRace(t *testing.T) {
 	t.Parallel()
-	const processes = 3
+	const processes, threads = 3, 2
 	p := newPlace(t, 1024)
 	racing := make([]*rig.Program, processes)
 	for i := range racing {
-		racing[i] = start(t, p.box, nil, "storm", "self", "2", strconv.Itoa(scaled(150)))
+		racing[i] = start(t, p.box, nil, "storm", "tells", strconv.Itoa(threads), strconv.Itoa(scaled(150)))
 		_, err := racing[i].Expect("races")
 		require.NoError(t, err)
 	}
@@ -174,6 +176,12 @@ func TestTheArbiterDiesAgainAndAgainWhileProcessesRace(t *testing.T) {
 	for ; running(racing) && deaths < 50; deaths++ {
 		p.signal(t, syscall.SIGKILL)
 		p.restart(t)
+		// Where all of them die before they have answered, it is right that programs are refused in the end.
+		if restarted := clock(); deaths%2 == 0 {
+			for _, program := range racing {
+				goesOn(t, program, threads, restarted)
+			}
+		}
 	}
 	t.Logf("it died %d times", deaths)
 	require.NotZero(t, deaths)
@@ -194,6 +202,22 @@ func running(programs []*rig.Program) bool {
 		}
 	}
 	return false
+}
+
+// goesOn waits until each thread of a program that tells of its rounds has ended one after that time, or
+// the program has ended.
+func goesOn(t *testing.T, p *rig.Program, threads int, after time.Duration) {
+	t.Helper()
+	for gone := map[string]bool{}; len(gone) < threads; {
+		line, err := p.Line()
+		if errors.Is(err, io.EOF) {
+			return
+		}
+		require.NoError(t, err)
+		if at, ok := line.Number("at"); ok && time.Duration(at) > after {
+			gone[line.Values["racer"]] = true
+		}
+	}
 }
 
 func TestARemovedSocketHurtsNobodyWhoIsConnected(t *testing.T) {
