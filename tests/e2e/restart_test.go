@@ -186,7 +186,7 @@ func TestRollingUpdatesLoseNoPod(t *testing.T) {
 				rolled <- fmt.Errorf("%w: %s", err, out)
 				return
 			}
-			if out, err := kube.Kubectl(t.Context(), "-n", kube.System, "rollout", "status", "daemonset/"+kube.DaemonSet, "--timeout=90s"); err != nil {
+			if out, err := kube.Kubectl(t.Context(), "-n", kube.System, "rollout", "status", "daemonset/"+kube.DaemonSet, "--timeout=2m"); err != nil {
 				rolled <- fmt.Errorf("%w: %s", err, out)
 				return
 			}

@@ -109,7 +109,7 @@ func deployScheduler(t *testing.T) []corev1.Pod {
 	})
 	_, err = kube.Kubectl(t.Context(), "apply", "-k", shipped)
 	require.NoError(t, err)
-	_, err = kube.Kubectl(t.Context(), "-n", kube.System, "rollout", "status", "deployment/"+schedulerAccount, "--timeout=90s")
+	_, err = kube.Kubectl(t.Context(), "-n", kube.System, "rollout", "status", "deployment/"+schedulerAccount, "--timeout=2m")
 	require.NoError(t, err)
 	ctl(t, "stop", "scheduler")
 	pods, err := client.CoreV1().Pods(kube.System).List(t.Context(), metav1.ListOptions{LabelSelector: "app.kubernetes.io/name=" + schedulerAccount})

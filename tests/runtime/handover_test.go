@@ -64,8 +64,7 @@ func TestMemoryThatOnlyDescriptorsKeepStaysCharged(t *testing.T) {
 func TestMemoryOfAProcessIsThereOnceItWasWaitedFor(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t, 512)
-	_, err := start(t, p.box, nil, "handover", "inherited").End()
-	require.NoError(t, err)
+	run(t, p.box, "handover", "inherited")
 	p.gone(t)
 }
 
