@@ -196,7 +196,7 @@ bench-runtime: machine-native native $(NATIVE)/hollow/libcuda-real.so.1 ## Measu
 SHARINGFLAGS ?=
 
 .PHONY: bench-sharing
-bench-sharing: machine-native native $(NATIVE)/hollow/libcuda-real.so.1 ## Measure how compute is shared, in about 12 minutes; SHARINGFLAGS=-short: in one; SHARINGFLAGS=-help
+bench-sharing: machine-native native $(NATIVE)/hollow/libcuda-real.so.1 ## Measure how compute is shared, in about 14 minutes; SHARINGFLAGS=-short: in one; SHARINGFLAGS=-help
 	go run ./tests/bench/sharing $(SHARINGFLAGS)
 
 .PHONY: bench-cluster
